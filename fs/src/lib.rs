@@ -1,0 +1,4 @@
+//! The store, the view and the kernel adapter of Branchpoint.
+pub mod attr;
+pub mod error;
+pub mod id;
