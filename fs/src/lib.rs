@@ -2,3 +2,4 @@
 pub mod attr;
 pub mod error;
 pub mod id;
+pub mod kv;
