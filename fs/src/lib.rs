@@ -3,3 +3,5 @@ pub mod attr;
 pub mod error;
 pub mod id;
 pub mod kv;
+pub mod base;
+mod sys;
