@@ -3,9 +3,10 @@
 //! One column family for each [`Table`], one write-ahead log for all of them: that makes a batch
 //! atomic over tables, and makes what a power cut leaves a prefix of the batches written.
 //!
-//! **After a failure.** A failed write, flush or sync stops all writing. When the disk was full,
-//! RocksDB polls the free space and goes on by itself some seconds after there is enough again
-//! (a retried write then succeeds); after every other failure the engine must be opened again.
+//! **After a failure.** A failed write, flush or sync stops all writing; reading goes on. When the disk was
+//! full, RocksDB looks at the free space every five seconds and goes on by itself once there is as much as
+//! the largest write buffer (64 MiB): a retried write then succeeds, and everything acknowledged before is
+//! still there. With less, and after every other failure, the engine must be opened again.
 //!
 //! The caller holds a lock of its own on the store before it opens this one, so nobody sees RocksDB's
 //! message about its `LOCK` file.
