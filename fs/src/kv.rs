@@ -6,6 +6,8 @@
 pub mod faulty;
 pub mod memory;
 pub mod rocks;
+#[cfg(test)]
+mod suite;
 
 use smallvec::SmallVec;
 
@@ -170,6 +172,9 @@ pub enum Step {
     Stop,
 }
 
+/// What [`Kv::scan`] calls with the key and value of each entry.
+pub type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Step> + 'a;
+
 /// An ordered, atomic, logged key-value engine.
 pub trait Kv: Send + Sync + std::fmt::Debug {
     /// Returns the value of `key`.
@@ -203,7 +208,7 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
         &self,
         table: Table,
         from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<Step>,
+        visit: &mut Visitor<'_>,
     ) -> Result<()>;
 
     /// Makes all changes of `batch`, atomically over all tables.

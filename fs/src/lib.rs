@@ -2,3 +2,6 @@
 pub mod attr;
 pub mod error;
 pub mod id;
+pub mod kv;
+pub mod base;
+mod sys;
