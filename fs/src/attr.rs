@@ -23,13 +23,19 @@ impl Timestamp {
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Self { secs: after.as_secs().cast_signed(), nanos: after.subsec_nanos() },
+            Ok(after) => Self {
+                secs: after.as_secs().cast_signed(),
+                nanos: after.subsec_nanos(),
+            },
             Err(before) => {
                 let before = before.duration();
                 let secs = -before.as_secs().cast_signed();
                 match before.subsec_nanos() {
                     0 => Self { secs, nanos: 0 },
-                    nanos => Self { secs: secs - 1, nanos: 1_000_000_000 - nanos },
+                    nanos => Self {
+                        secs: secs - 1,
+                        nanos: 1_000_000_000 - nanos,
+                    },
                 }
             }
         }
@@ -45,7 +51,8 @@ impl From<Timestamp> for SystemTime {
         } else {
             UNIX_EPOCH.checked_sub(whole)
         };
-        base.and_then(|base| base.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+        base.and_then(|base| base.checked_add(nanos))
+            .unwrap_or(UNIX_EPOCH)
     }
 }
 

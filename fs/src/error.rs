@@ -239,7 +239,10 @@ pub enum Error {
 impl Error {
     /// Returns an [`Error::Io`] for `step`, a verb phrase that names the thing.
     pub fn io(step: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        Self::Io { step: step.into(), source: source.into() }
+        Self::Io {
+            step: step.into(),
+            source: source.into(),
+        }
     }
 
     /// Returns what the caller can do about it.
@@ -258,9 +261,7 @@ impl Error {
             Self::BranchBusy { .. } | Self::StoreBusy { .. } => ErrorKind::Busy,
             Self::Conflicts { .. } => ErrorKind::Conflict,
             Self::NewerFormat { .. } | Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::BaseUnavailable { source, .. } | Self::Io { source, .. } => {
-                kind_of_io(source)
-            }
+            Self::BaseUnavailable { source, .. } | Self::Io { source, .. } => kind_of_io(source),
             Self::BaseDrift { .. } => ErrorKind::Drift,
             Self::BadEntry { .. } | Self::BadBlock { .. } | Self::BadLayer { .. } => {
                 ErrorKind::Corrupt

@@ -101,12 +101,17 @@ impl FromStr for CheckpointId {
         well_formed
             .then(|| u64::from_str_radix(text, 16).ok().map(CheckpointId))
             .flatten()
-            .ok_or_else(|| Error::NoSuchRevision { name: text.to_owned() })
+            .ok_or_else(|| Error::NoSuchRevision {
+                name: text.to_owned(),
+            })
     }
 }
 
 impl Serialize for CheckpointId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }

@@ -133,7 +133,8 @@ impl Batch {
 
     /// Removes all keys from `from` (inclusive) to `to` (exclusive).
     pub fn delete_range(&mut self, table: Table, from: impl Into<Key>, to: impl Into<Key>) {
-        self.writes.push(Write::DeleteRange(table, from.into(), to.into()));
+        self.writes
+            .push(Write::DeleteRange(table, from.into(), to.into()));
     }
 
     /// Returns the changes in order.
@@ -196,20 +197,19 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// As [`Kv::get`].
-    fn seek(&self, table: Table, from: &[u8], prefix_bytes: usize)
-    -> Result<Option<(Key, Vec<u8>)>>;
+    fn seek(
+        &self,
+        table: Table,
+        from: &[u8],
+        prefix_bytes: usize,
+    ) -> Result<Option<(Key, Vec<u8>)>>;
 
     /// Visits entries at or after `from` in key order, of the state at the time of the call, until
     /// the visitor says stop, fails, or none are left.
     ///
     /// # Errors
     /// As [`Kv::get`], and whatever the visitor returns.
-    fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        visit: &mut Visitor<'_>,
-    ) -> Result<()>;
+    fn scan(&self, table: Table, from: &[u8], visit: &mut Visitor<'_>) -> Result<()>;
 
     /// Makes all changes of `batch`, atomically over all tables.
     ///

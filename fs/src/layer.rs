@@ -31,17 +31,27 @@ impl LayerTable {
             None => (0, id),
             Some(parent_id) => {
                 if parent_id >= id {
-                    return Err(Error::BadLayer { layer: id, what: "its parent is not older" });
+                    return Err(Error::BadLayer {
+                        layer: id,
+                        what: "its parent is not older",
+                    });
                 }
-                let parent = self
-                    .nodes
-                    .get(&parent_id)
-                    .ok_or(Error::BadLayer { layer: id, what: "its parent does not exist" })?;
+                let parent = self.nodes.get(&parent_id).ok_or(Error::BadLayer {
+                    layer: id,
+                    what: "its parent does not exist",
+                })?;
                 let jump = self.jump_for_child(parent_id, parent);
                 (parent.depth + 1, jump)
             }
         };
-        self.nodes.insert(id, Node { record, depth, jump });
+        self.nodes.insert(
+            id,
+            Node {
+                record,
+                depth,
+                jump,
+            },
+        );
         Ok(())
     }
 
@@ -60,10 +70,13 @@ impl LayerTable {
     /// # Errors
     /// [`Error::BadLayer`] if there is no such layer.
     pub fn get(&self, id: LayerId) -> Result<&LayerRecord> {
-        self.nodes.get(&id).map(|node| &node.record).ok_or(Error::BadLayer {
-            layer: id,
-            what: "it does not exist",
-        })
+        self.nodes
+            .get(&id)
+            .map(|node| &node.record)
+            .ok_or(Error::BadLayer {
+                layer: id,
+                what: "it does not exist",
+            })
     }
 
     /// Changes a layer's record in place; its parent must stay.
@@ -71,10 +84,10 @@ impl LayerTable {
     /// # Errors
     /// [`Error::BadLayer`] if there is no such layer.
     pub fn update(&mut self, id: LayerId, change: impl FnOnce(&mut LayerRecord)) -> Result<()> {
-        let node = self
-            .nodes
-            .get_mut(&id)
-            .ok_or(Error::BadLayer { layer: id, what: "it does not exist" })?;
+        let node = self.nodes.get_mut(&id).ok_or(Error::BadLayer {
+            layer: id,
+            what: "it does not exist",
+        })?;
         let parent = node.record.parent;
         change(&mut node.record);
         debug_assert_eq!(parent, node.record.parent);
@@ -114,7 +127,11 @@ impl LayerTable {
         let mut at = head;
         while at > bound {
             let node = self.nodes.get(&at)?;
-            at = if node.jump >= bound && node.jump < at { node.jump } else { node.record.parent? };
+            at = if node.jump >= bound && node.jump < at {
+                node.jump
+            } else {
+                node.record.parent?
+            };
         }
         Some(at)
     }
@@ -128,7 +145,11 @@ impl LayerTable {
     pub fn common_ancestor(&self, a: LayerId, b: LayerId) -> Option<LayerId> {
         let (mut a, mut b) = (a, b);
         while a != b {
-            if a > b { a = self.floor_ancestor(a, b)? } else { b = self.floor_ancestor(b, a)? }
+            if a > b {
+                a = self.floor_ancestor(a, b)?
+            } else {
+                b = self.floor_ancestor(b, a)?
+            }
         }
         Some(a)
     }
@@ -190,8 +211,14 @@ mod tests {
         table.insert(LayerId(1), record(None)).unwrap();
         let mut state = seed;
         for id in 2..=count {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let parent = if state >> 60 < 12 { id - 1 } else { 1 + (state >> 33) % (id - 1) };
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let parent = if state >> 60 < 12 {
+                id - 1
+            } else {
+                1 + (state >> 33) % (id - 1)
+            };
             table.insert(LayerId(id), record(Some(parent))).unwrap();
         }
         table
@@ -236,7 +263,11 @@ mod tests {
         while at > LayerId(17) {
             let node = &table.nodes[&at];
             let jumps = node.jump > LayerId(17) && node.jump < at;
-            at = if jumps { node.jump } else { node.record.parent.unwrap() };
+            at = if jumps {
+                node.jump
+            } else {
+                node.record.parent.unwrap()
+            };
             steps += 1;
         }
         assert!(steps < 60, "{steps} steps");

@@ -1,7 +1,24 @@
 //! The store, the view and the kernel adapter of Branchpoint.
+//!
+//! The data path of a `write` on a mounted branch, top to bottom: the kernel's request arrives in
+//! `fuse`, which decodes it and calls the [`view`] of the branch's head; the view finds out what the
+//! write replaces ([`version`]: the newest version that the head can see), collects its changes, and
+//! writes them as one batch to the [`kv`] engine, in the bytes that [`layout`] defines. A `read` takes
+//! the same way and ends, for what nobody wrote yet, in the [`base`].
+//!
+//! Dependence goes one way: `fuse → view → branch → store → layer, version → kv, layout → id`.
+
 pub mod attr;
+pub mod base;
+pub mod branch;
 pub mod error;
 pub mod id;
 pub mod kv;
-pub mod base;
+pub mod layer;
+pub mod layout;
+pub mod store;
 mod sys;
+pub mod version;
+pub mod view;
+
+pub use error::{Error, ErrorKind, Result};

@@ -24,6 +24,7 @@ use crate::version::{self, Version};
 use crate::view::View;
 
 pub use config::StoreOptions;
+pub(crate) use config::random_u64;
 use counter::Counter;
 use lock::StoreLock;
 pub use stats::StoreStats;
@@ -104,7 +105,11 @@ impl Store {
         lock: Option<StoreLock>,
     ) -> Result<Arc<Store>> {
         let config = config::load(&*kv)?;
-        let base = config.base.as_deref().map(|base| Base::open(base, &dir)).transpose()?;
+        let base = config
+            .base
+            .as_deref()
+            .map(|base| Base::open(base, &dir))
+            .transpose()?;
         let store = Store {
             inos: Counter::load(&*kv, "next_ino", 4096)?,
             layer_ids: Counter::load(&*kv, "next_layer", 64)?,
@@ -162,7 +167,10 @@ impl Store {
 
     /// Returns the position of `name` in its directory.
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
-        NameHash::of(HashKey(self.config.hash_key.0, self.config.hash_key.1), name)
+        NameHash::of(
+            HashKey(self.config.hash_key.0, self.config.hash_key.1),
+            name,
+        )
     }
 
     /// Makes all changes of `batch`.
@@ -174,7 +182,9 @@ impl Store {
             return Ok(());
         }
         self.require_writable()?;
-        self.kv.write(batch, durability).map_err(|error| self.failed(error))
+        self.kv
+            .write(batch, durability)
+            .map_err(|error| self.failed(error))
     }
 
     /// Puts everything acknowledged so far on the disk.
@@ -192,10 +202,14 @@ impl Store {
 
     fn require_writable(&self) -> Result<()> {
         if let Some(first) = self.poison.get() {
-            return Err(Error::Poisoned { first: first.clone() });
+            return Err(Error::Poisoned {
+                first: first.clone(),
+            });
         }
         if self.read_only {
-            return Err(Error::ReadOnly { what: format!("the store '{}'", self.dir.display()) });
+            return Err(Error::ReadOnly {
+                what: format!("the store '{}'", self.dir.display()),
+            });
         }
         Ok(())
     }
@@ -244,7 +258,15 @@ impl Store {
         head: LayerId,
         visit: &mut dyn FnMut(&[u8], LayerId, &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        version::scan(&*self.kv, &self.layers.read(), table, from, prefix, head, visit)
+        version::scan(
+            &*self.kv,
+            &self.layers.read(),
+            table,
+            from,
+            prefix,
+            head,
+            visit,
+        )
     }
 
     /// Returns the table of layers, for reading.
@@ -278,7 +300,9 @@ pub(crate) fn open_layer(parent: LayerId) -> LayerRecord {
 /// Returns the microseconds since the epoch.
 pub(crate) fn now_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
 }
 
 fn load_layers(kv: &dyn Kv) -> Result<LayerTable> {

@@ -74,7 +74,11 @@ pub fn scan(
             });
         }
         let layer = key::layer_of(table, found)?;
-        let floor = if layer > head { Some(head) } else { layers.floor_ancestor(head, layer) };
+        let floor = if layer > head {
+            Some(head)
+        } else {
+            layers.floor_ancestor(head, layer)
+        };
         match floor {
             Some(ancestor) if ancestor == layer => {
                 let go_on = visit(thing, layer, value)?;

@@ -54,6 +54,8 @@ pub struct View {
     read_only: bool,
     branch: Mutex<Option<String>>,
     locks: Locks,
+    /// Held while a rename may change the shape of the tree.
+    tree: Mutex<()>,
     inodes: InodeCache,
     /// Which blocks the head holds: a part of table `changes`.
     owned: Mutex<HashMap<(Ino, u64), Bitmap>>,
@@ -82,9 +84,13 @@ impl View {
         Self {
             read_only: read_only || store.read_only(),
             store,
-            gate: RwLock::new(Gate { head, retired: false }),
+            gate: RwLock::new(Gate {
+                head,
+                retired: false,
+            }),
             branch: Mutex::new(branch),
             locks: Locks::new(),
+            tree: Mutex::new(()),
             inodes: InodeCache::new(),
             owned: Mutex::new(HashMap::new()),
             references: Mutex::new(HashMap::new()),
@@ -185,8 +191,9 @@ impl View {
     /// [`Error::Io`] if the system does not tell.
     pub fn statfs(&self) -> Result<Statfs> {
         let dir = self.store.dir();
-        let disk = nix::sys::statvfs::statvfs(dir)
-            .map_err(|errno| Error::io(format!("look at the disk of '{}'", dir.display()), errno))?;
+        let disk = nix::sys::statvfs::statvfs(dir).map_err(|errno| {
+            Error::io(format!("look at the disk of '{}'", dir.display()), errno)
+        })?;
         let block_bytes = u32::try_from(disk.fragment_size()).unwrap_or(4096);
         Ok(Statfs {
             block_bytes,
@@ -204,7 +211,11 @@ impl View {
     /// # Errors
     /// As [`Store::sync`].
     pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        if self.read_only { Ok(()) } else { self.store.sync() }
+        if self.read_only {
+            Ok(())
+        } else {
+            self.store.sync()
+        }
     }
 
     fn with_newer_atime(&self, mut attr: Attr) -> Attr {

@@ -62,7 +62,10 @@ pub fn versioned(thing: &[u8], layer: LayerId) -> Key {
 }
 
 fn bad(table: Table, what: &str) -> Error {
-    Error::BadEntry { table: table.name(), what: what.to_owned() }
+    Error::BadEntry {
+        table: table.name(),
+        what: what.to_owned(),
+    }
 }
 
 fn number(table: Table, key: &[u8], at: usize) -> Result<u64> {
@@ -147,7 +150,10 @@ pub fn block(object: Ino, block: BlockIndex) -> Key {
 /// # Errors
 /// [`Error::BadEntry`] if it is malformed.
 pub fn parse_block(thing: &[u8]) -> Result<(Ino, BlockIndex)> {
-    Ok((Ino(number(Table::Map, thing, 0)?), BlockIndex(number(Table::Map, thing, 8)?)))
+    Ok((
+        Ino(number(Table::Map, thing, 0)?),
+        BlockIndex(number(Table::Map, thing, 8)?),
+    ))
 }
 
 /// `layer ‖ object ‖ first block ‖ sequence`, the key of a run in table `data`. The sequence number
@@ -267,7 +273,10 @@ pub fn leading_ino(table: Table, thing: &[u8]) -> Result<Ino> {
 /// # Errors
 /// [`Error::BadEntry`] if it is malformed.
 pub fn parse_segment(thing: &[u8]) -> Result<(Ino, u64)> {
-    Ok((Ino(number(Table::Changes, thing, 0)?), number(Table::Changes, thing, 8)?))
+    Ok((
+        Ino(number(Table::Changes, thing, 0)?),
+        number(Table::Changes, thing, 8)?,
+    ))
 }
 
 /// Key of a layer's record.
@@ -285,7 +294,11 @@ pub fn checkpoint(id: CheckpointId) -> Key {
 /// # Errors
 /// [`Error::BadEntry`] if it is malformed.
 pub fn parse_id(table: Table, key: &[u8]) -> Result<u64> {
-    if key.len() == 8 { number(table, key, 0) } else { Err(bad(table, "key of wrong length")) }
+    if key.len() == 8 {
+        number(table, key, 0)
+    } else {
+        Err(bad(table, "key of wrong length"))
+    }
 }
 
 /// `1 ‖ ino`: key of what is known about an inode of the base.
@@ -306,7 +319,10 @@ mod tests {
     fn newer_layers_sort_first() {
         let thing = block(Ino(7), BlockIndex(3));
         assert!(versioned(&thing, LayerId(9)) < versioned(&thing, LayerId(8)));
-        assert_eq!(layer_of(Table::Map, &versioned(&thing, LayerId(9))).unwrap(), LayerId(9));
+        assert_eq!(
+            layer_of(Table::Map, &versioned(&thing, LayerId(9))).unwrap(),
+            LayerId(9)
+        );
     }
 
     #[test]
@@ -316,18 +332,26 @@ mod tests {
         let long = versioned(&dentry(Ino(1), hash, b"a\x01"), LayerId(5));
         assert!(!long.starts_with(&dentry(Ino(1), hash, b"a")));
         assert!(short < long);
-        let (parent, parsed, name) = parse_dentry(&dentry(Ino(1), hash, b"a")).unwrap();
+        let thing = dentry(Ino(1), hash, b"a");
+        let (parent, parsed, name) = parse_dentry(&thing).unwrap();
         assert_eq!((parent, parsed, name), (Ino(1), hash, &b"a"[..]));
     }
 
     #[test]
     fn keys_are_as_the_format_document_says() {
         assert_eq!(inode(Ino(0x0102)).as_slice(), [0, 0, 0, 0, 0, 0, 1, 2]);
-        assert_eq!(versioned(&[], LayerId(1)).as_slice(), [255, 255, 255, 255, 255, 255, 255, 254]);
-        assert_eq!(change(LayerId(2), ChangeOf::Dentry, b"x").as_slice(), [
-            0, 0, 0, 0, 0, 0, 0, 2, 2, b'x'
-        ]);
-        assert_eq!(NameHash::of(HashKey(1, 2), b"name"), NameHash::of(HashKey(1, 2), b"name"));
+        assert_eq!(
+            versioned(&[], LayerId(1)).as_slice(),
+            [255, 255, 255, 255, 255, 255, 255, 254]
+        );
+        assert_eq!(
+            change(LayerId(2), ChangeOf::Dentry, b"x").as_slice(),
+            [0, 0, 0, 0, 0, 0, 0, 2, 2, b'x']
+        );
+        assert_eq!(
+            NameHash::of(HashKey(1, 2), b"name"),
+            NameHash::of(HashKey(1, 2), b"name")
+        );
         assert!(NameHash::of(HashKey(0, 0), b"").0 < 1 << 63);
     }
 

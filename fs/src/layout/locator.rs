@@ -158,7 +158,15 @@ fn decode_place(bytes: &[u8]) -> Result<(RunPlace, &[u8])> {
     }
     let (sequence, rest) = number(rest)?;
     let checksum = u32::from_le_bytes(*sum);
-    Ok((RunPlace { index: *index, count: *count, checksum, sequence }, rest))
+    Ok((
+        RunPlace {
+            index: *index,
+            count: *count,
+            checksum,
+            sequence,
+        },
+        rest,
+    ))
 }
 
 fn number(bytes: &[u8]) -> Result<(u64, &[u8])> {
@@ -169,7 +177,10 @@ fn number(bytes: &[u8]) -> Result<(u64, &[u8])> {
 }
 
 fn bad(what: &str) -> Error {
-    Error::BadEntry { table: Table::Map.name(), what: what.to_owned() }
+    Error::BadEntry {
+        table: Table::Map.name(),
+        what: what.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -178,8 +189,17 @@ mod tests {
 
     #[test]
     fn every_kind_round_trips_and_truncation_is_an_error() {
-        let place = RunPlace { index: 3, count: 16, checksum: 0xdead_beef, sequence: 1 << 40 };
-        let owner = RunOwner { layer: LayerId(4), object: Ino(5), first: BlockIndex(6) };
+        let place = RunPlace {
+            index: 3,
+            count: 16,
+            checksum: 0xdead_beef,
+            sequence: 1 << 40,
+        };
+        let owner = RunOwner {
+            layer: LayerId(4),
+            object: Ino(5),
+            first: BlockIndex(6),
+        };
         let all = [
             Locator::Hole,
             Locator::Inline(b"hello".to_vec()),
@@ -190,7 +210,10 @@ mod tests {
         for locator in all {
             let value = locator.encode();
             assert_eq!(Locator::decode(&value).unwrap(), locator);
-            assert!(Locator::decode(&value[..value.len() - 1]).is_err(), "{locator:?}");
+            assert!(
+                Locator::decode(&value[..value.len() - 1]).is_err(),
+                "{locator:?}"
+            );
         }
     }
 

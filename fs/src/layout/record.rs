@@ -44,7 +44,11 @@ pub struct InodeRecord {
 impl InodeRecord {
     /// Returns the oldest layer whose version of `block` counts; [`None`] if even the base's does.
     pub fn oldest_visible(&self, block: u64) -> Option<LayerId> {
-        self.cuts.iter().rev().find(|cut| cut.block <= block).map(|cut| cut.layer)
+        self.cuts
+            .iter()
+            .rev()
+            .find(|cut| cut.block <= block)
+            .map(|cut| cut.layer)
     }
 
     /// Returns the value to store.
@@ -86,7 +90,10 @@ impl InodeRecord {
         let (nlink, uid, gid, rdev) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let (size, blocks) = (reader.u64()?, reader.u64()?);
         let mut time = || -> Result<Timestamp> {
-            Ok(Timestamp { secs: reader.i64()?, nanos: reader.u32()? })
+            Ok(Timestamp {
+                secs: reader.i64()?,
+                nanos: reader.u32()?,
+            })
         };
         let (atime, mtime, ctime, btime) = (time()?, time()?, time()?, time()?);
         let perm = mode & 0o7777;
@@ -113,11 +120,23 @@ impl InodeRecord {
         let count = reader.u32()?;
         let mut cuts = Vec::new();
         for _ in 0..count {
-            cuts.push(Cut { block: reader.u64()?, layer: LayerId(reader.u64()?) });
+            cuts.push(Cut {
+                block: reader.u64()?,
+                layer: LayerId(reader.u64()?),
+            });
         }
         reader.finish()?;
         let (in_base, has_xattrs) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(Self { attr, parent, name, born, in_base, has_xattrs, target, cuts })
+        Ok(Self {
+            attr,
+            parent,
+            name,
+            born,
+            in_base,
+            has_xattrs,
+            target,
+            cuts,
+        })
     }
 }
 
@@ -136,7 +155,10 @@ impl DentryRecord {
     /// Returns the value to store.
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(VERSION);
-        writer.u64(self.ino.0).u32(self.kind.mode_bits()).u8(u8::from(self.fresh));
+        writer
+            .u64(self.ino.0)
+            .u32(self.kind.mode_bits())
+            .u8(u8::from(self.fresh));
         writer.finish()
     }
 
@@ -226,7 +248,13 @@ impl LayerRecord {
             adopted.push(LayerId(reader.u64()?));
         }
         reader.finish()?;
-        Ok(Self { parent, state, pinned, created_us, adopted })
+        Ok(Self {
+            parent,
+            state,
+            pinned,
+            created_us,
+            adopted,
+        })
     }
 }
 
@@ -262,7 +290,11 @@ impl BranchRecord {
         let checkpoint = reader.option_u64()?.map(CheckpointId);
         let created_us = reader.u64()?;
         reader.finish()?;
-        Ok(Self { head, checkpoint, created_us })
+        Ok(Self {
+            head,
+            checkpoint,
+            created_us,
+        })
     }
 }
 
@@ -308,7 +340,13 @@ impl CheckpointRecord {
         let label = reader.string()?;
         let created_us = reader.u64()?;
         reader.finish()?;
-        Ok(Self { layer, parent, branch, label: labelled.then_some(label), created_us })
+        Ok(Self {
+            layer,
+            parent,
+            branch,
+            label: labelled.then_some(label),
+            created_us,
+        })
     }
 }
 
@@ -345,11 +383,19 @@ impl BaseRecord {
     pub fn decode(value: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(Table::Base, value, VERSION)?;
         let path = reader.bytes()?.to_vec();
-        let ctime = Timestamp { secs: reader.i64()?, nanos: reader.u32()? };
+        let ctime = Timestamp {
+            secs: reader.i64()?,
+            nanos: reader.u32()?,
+        };
         let size = reader.u64()?;
         let listed = reader.u8()? != 0;
         reader.finish()?;
-        Ok(Self { path, ctime, size, listed })
+        Ok(Self {
+            path,
+            ctime,
+            size,
+            listed,
+        })
     }
 }
 
@@ -391,7 +437,11 @@ impl ConfigRecord {
         let hash_key = (reader.u64()?, reader.u64()?);
         let store_id = reader.u64()?;
         reader.finish()?;
-        Ok(Self { base: has_base.then(|| base.into()), hash_key, store_id })
+        Ok(Self {
+            base: has_base.then(|| base.into()),
+            hash_key,
+            store_id,
+        })
     }
 }
 
@@ -400,7 +450,10 @@ mod tests {
     use super::*;
 
     fn inode() -> InodeRecord {
-        let time = Timestamp { secs: -3, nanos: 999_999_999 };
+        let time = Timestamp {
+            secs: -3,
+            nanos: 999_999_999,
+        };
         InodeRecord {
             attr: Attr {
                 ino: Ino(5),
@@ -424,8 +477,14 @@ mod tests {
             has_xattrs: false,
             target: Vec::new(),
             cuts: vec![
-                Cut { block: 2, layer: LayerId(5) },
-                Cut { block: 9, layer: LayerId(7) },
+                Cut {
+                    block: 2,
+                    layer: LayerId(5),
+                },
+                Cut {
+                    block: 9,
+                    layer: LayerId(7),
+                },
             ],
         }
     }
@@ -453,7 +512,10 @@ mod tests {
             label: Some("ä".into()),
             created_us: 1,
         };
-        assert_eq!(CheckpointRecord::decode(&checkpoint.encode()).unwrap(), checkpoint);
+        assert_eq!(
+            CheckpointRecord::decode(&checkpoint.encode()).unwrap(),
+            checkpoint
+        );
         assert_eq!(DentryRecord::decode(&[]).unwrap(), None);
     }
 

@@ -87,7 +87,10 @@ impl<'a> Reader<'a> {
 
     /// Returns an error about this value.
     pub fn bad(&self, what: impl Into<String>) -> Error {
-        Error::BadEntry { table: self.table.name(), what: what.into() }
+        Error::BadEntry {
+            table: self.table.name(),
+            what: what.into(),
+        }
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
@@ -173,6 +176,10 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Error::BadEntry`] if something is.
     pub fn finish(self) -> Result<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.bad("too long")) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.bad("too long"))
+        }
     }
 }

@@ -10,9 +10,7 @@ use crate::id::{Ino, LayerId};
 use crate::kv::rocks::RocksKv;
 use crate::kv::{Batch, Durability, Kv, Table};
 use crate::layout::key;
-use crate::layout::record::{
-    BranchRecord, ConfigRecord, InodeRecord, LayerRecord, LayerState,
-};
+use crate::layout::record::{BranchRecord, ConfigRecord, InodeRecord, LayerRecord, LayerState};
 use crate::store::counter::Counter;
 use crate::store::{FORMAT_VERSION, Store, now_us, open_layer};
 
@@ -38,7 +36,9 @@ pub(super) fn require_store(dir: &Path) -> Result<PathBuf> {
     let is_store = db_dir(dir).join("CURRENT").exists();
     match dir.canonicalize() {
         Ok(path) if is_store => Ok(path),
-        _ => Err(Error::NotAStore { path: dir.to_path_buf() }),
+        _ => Err(Error::NotAStore {
+            path: dir.to_path_buf(),
+        }),
     }
 }
 
@@ -46,7 +46,10 @@ pub(super) fn create(dir: &Path, options: &StoreOptions) -> Result<()> {
     let base = match &options.base {
         None => None,
         Some(base) => {
-            let unavailable = |source| Error::BaseUnavailable { path: base.clone(), source };
+            let unavailable = |source| Error::BaseUnavailable {
+                path: base.clone(),
+                source,
+            };
             let path = base.canonicalize().map_err(unavailable)?;
             fs::read_dir(&path).map_err(unavailable)?;
             Some(path)
@@ -55,7 +58,9 @@ pub(super) fn create(dir: &Path, options: &StoreOptions) -> Result<()> {
     match fs::read_dir(dir) {
         Ok(mut entries) => {
             if entries.next().is_some() {
-                return Err(Error::NotEmpty { path: dir.to_path_buf() });
+                return Err(Error::NotEmpty {
+                    path: dir.to_path_buf(),
+                });
             }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -88,10 +93,17 @@ pub(super) fn fill(kv: &dyn Kv, options: &StoreOptions) -> Result<()> {
         created_us: now_us(),
         adopted: Vec::new(),
     };
-    let branch =
-        BranchRecord { head: FIRST_OPEN_LAYER, checkpoint: None, created_us: now_us() };
+    let branch = BranchRecord {
+        head: FIRST_OPEN_LAYER,
+        checkpoint: None,
+        created_us: now_us(),
+    };
     let mut batch = Batch::new();
-    batch.put(Table::Meta, FORMAT_KEY, FORMAT_VERSION.to_le_bytes().to_vec());
+    batch.put(
+        Table::Meta,
+        FORMAT_KEY,
+        FORMAT_VERSION.to_le_bytes().to_vec(),
+    );
     batch.put(Table::Meta, CONFIG_KEY, config.encode());
     Counter::init(&mut batch, "next_ino", Ino::ROOT.0 + 1);
     Counter::init(&mut batch, "next_layer", FIRST_OPEN_LAYER.0 + 1);
@@ -102,7 +114,11 @@ pub(super) fn fill(kv: &dyn Kv, options: &StoreOptions) -> Result<()> {
     if options.base.is_none() {
         let root_dir = empty_root();
         let thing = key::inode(Ino::ROOT);
-        batch.put(Table::Inodes, key::versioned(&thing, LayerId::ROOT), root_dir.encode());
+        batch.put(
+            Table::Inodes,
+            key::versioned(&thing, LayerId::ROOT),
+            root_dir.encode(),
+        );
     }
     kv.write(&batch, Durability::Disk)
 }
@@ -136,16 +152,29 @@ fn empty_root() -> InodeRecord {
 }
 
 pub(super) fn load(kv: &dyn Kv) -> Result<ConfigRecord> {
-    let missing = |what: &str| Error::BadEntry { table: "meta", what: format!("{what} is missing") };
-    let format = kv.get(Table::Meta, FORMAT_KEY)?.ok_or_else(|| missing("the format version"))?;
-    let format: [u8; 4] = format.as_slice().try_into().map_err(|_| missing("the format version"))?;
+    let missing = |what: &str| Error::BadEntry {
+        table: "meta",
+        what: format!("{what} is missing"),
+    };
+    let format = kv
+        .get(Table::Meta, FORMAT_KEY)?
+        .ok_or_else(|| missing("the format version"))?;
+    let format: [u8; 4] = format
+        .as_slice()
+        .try_into()
+        .map_err(|_| missing("the format version"))?;
     match u32::from_le_bytes(format) {
         found if found > FORMAT_VERSION => {
-            return Err(Error::NewerFormat { found, known: FORMAT_VERSION });
+            return Err(Error::NewerFormat {
+                found,
+                known: FORMAT_VERSION,
+            });
         }
         _ => {}
     }
-    let config = kv.get(Table::Meta, CONFIG_KEY)?.ok_or_else(|| missing("the configuration"))?;
+    let config = kv
+        .get(Table::Meta, CONFIG_KEY)?
+        .ok_or_else(|| missing("the configuration"))?;
     ConfigRecord::decode(&config)
 }
 

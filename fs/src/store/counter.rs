@@ -25,11 +25,20 @@ impl Counter {
         let value = kv.get(Table::Meta, key.as_bytes())?;
         let bytes: Option<[u8; 8]> = value.as_deref().and_then(|value| value.try_into().ok());
         let Some(bytes) = bytes else {
-            return Err(Error::BadEntry { table: "meta", what: format!("counter {key}") });
+            return Err(Error::BadEntry {
+                table: "meta",
+                what: format!("counter {key}"),
+            });
         };
         let first = u64::from_le_bytes(bytes);
         let (next, reserved) = (AtomicU64::new(first), AtomicU64::new(first));
-        Ok(Self { key, step, next, reserved, reserving: Mutex::new(()) })
+        Ok(Self {
+            key,
+            step,
+            next,
+            reserved,
+            reserving: Mutex::new(()),
+        })
     }
 
     /// Makes the first value part of the batch that creates a store.

@@ -21,8 +21,13 @@ impl StoreLock {
     pub(super) fn take(dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         let step = || format!("open '{}'", path.display());
-        let writable =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let writable = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
         let (file, read_only) = match writable {
             Ok(file) => (file, false),
             Err(error) if error.raw_os_error() == Some(Errno::EROFS as i32) => {
@@ -38,7 +43,10 @@ impl StoreLock {
                 // An empty or unreadable file only costs the message its number.
                 let _ = file.read_to_string(&mut text);
                 let pid = text.trim().parse().unwrap_or(0);
-                return Err(Error::StoreBusy { path: dir.to_path_buf(), pid });
+                return Err(Error::StoreBusy {
+                    path: dir.to_path_buf(),
+                    pid,
+                });
             }
             Err((_, errno)) => return Err(Error::io(format!("lock '{}'", path.display()), errno)),
         };
@@ -53,7 +61,10 @@ impl StoreLock {
                 log::warn!("cannot write the pid into '{}': {error}", path.display());
             }
         }
-        Ok(Self { _file: locked, read_only })
+        Ok(Self {
+            _file: locked,
+            read_only,
+        })
     }
 
     pub(super) fn read_only(&self) -> bool {

@@ -19,17 +19,27 @@ const ENTRIES_PER_BATCH: usize = 1000;
 impl Store {
     /// Takes the base's root directory into the root layer, once in the life of a store.
     pub(super) fn take_root_of_base(&self) -> Result<()> {
-        let Some(base) = &self.base else { return Ok(()) };
+        let Some(base) = &self.base else {
+            return Ok(());
+        };
         let thing = key::versioned(&key::inode(Ino::ROOT), LayerId::ROOT);
         if self.kv.get(Table::Inodes, &thing)?.is_some() {
             return Ok(());
         }
         let Some(stat) = base.stat(b"")? else {
             let source = std::io::Error::from_raw_os_error(libc::ENOENT);
-            return Err(Error::BaseUnavailable { path: base.dir().to_path_buf(), source });
+            return Err(Error::BaseUnavailable {
+                path: base.dir().to_path_buf(),
+                source,
+            });
         };
         let mut batch = Batch::new();
-        let place = Place { ino: Ino::ROOT, parent: Ino::ROOT, name: b"", path: b"" };
+        let place = Place {
+            ino: Ino::ROOT,
+            parent: Ino::ROOT,
+            name: b"",
+            path: b"",
+        };
         self.put_sighted(&mut batch, base, &place, &stat)?;
         self.write(&batch, Durability::Process)
     }
@@ -52,7 +62,10 @@ impl Store {
         }
         let _listing = self.listing.lock();
         let Some(mut record) = self.base_record(dir)? else {
-            return Err(Error::BadEntry { table: "base", what: format!("inode {dir} is missing") });
+            return Err(Error::BadEntry {
+                table: "base",
+                what: format!("inode {dir} is missing"),
+            });
         };
         if !record.listed {
             self.list(dir, &record)?;
@@ -66,7 +79,9 @@ impl Store {
     }
 
     fn list(&self, dir: Ino, record: &BaseRecord) -> Result<()> {
-        let Some(base) = &self.base else { return Ok(()) };
+        let Some(base) = &self.base else {
+            return Ok(());
+        };
         let mut batch = Batch::new();
         let mut taken = 0;
         // Hard links of one file inside one batch: the index on disk does not know them yet.
@@ -78,17 +93,28 @@ impl Store {
             }
             path.extend_from_slice(&name);
             // Gone between listing and looking: it was never there.
-            let Some(stat) = base.stat(&path)? else { continue };
-            let Some(kind) = FileKind::from_mode(stat.mode) else { continue };
+            let Some(stat) = base.stat(&path)? else {
+                continue;
+            };
+            let Some(kind) = FileKind::from_mode(stat.mode) else {
+                continue;
+            };
             let host = (stat.dev, stat.ino);
             let index = key::base_index(stat.dev, stat.ino);
+            let is_dir = kind == FileKind::Directory;
             let known = match fresh.get(&host) {
+                // A bind mount shows one directory at two places: two directories to us, for a
+                // directory has one parent.
+                _ if is_dir => None,
                 Some(ino) => Some(*ino),
                 None => match self.kv.get(Table::Base, &index)?.map(<[u8; 8]>::try_from) {
                     Some(Ok(bytes)) => Some(Ino(u64::from_le_bytes(bytes))),
                     Some(Err(_)) => {
                         let what = "an index entry of wrong length".to_owned();
-                        return Err(Error::BadEntry { table: "base", what });
+                        return Err(Error::BadEntry {
+                            table: "base",
+                            what,
+                        });
                     }
                     None => None,
                 },
@@ -100,16 +126,31 @@ impl Store {
                 }
                 None => {
                     let ino = self.new_ino()?;
-                    let place = Place { ino, parent: dir, name: &name, path: &path };
+                    let place = Place {
+                        ino,
+                        parent: dir,
+                        name: &name,
+                        path: &path,
+                    };
                     self.put_sighted(&mut batch, base, &place, &stat)?;
-                    batch.put(Table::Base, index, ino.0.to_le_bytes().to_vec());
-                    fresh.insert(host, ino);
+                    if !is_dir {
+                        batch.put(Table::Base, index, ino.0.to_le_bytes().to_vec());
+                        fresh.insert(host, ino);
+                    }
                     ino
                 }
             };
-            let dentry = DentryRecord { ino, kind, fresh: true };
+            let dentry = DentryRecord {
+                ino,
+                kind,
+                fresh: true,
+            };
             let thing = key::dentry(dir, self.hash(&name), &name);
-            batch.put(Table::Dentries, key::versioned(&thing, LayerId::ROOT), dentry.encode());
+            batch.put(
+                Table::Dentries,
+                key::versioned(&thing, LayerId::ROOT),
+                dentry.encode(),
+            );
             taken += 1;
             if taken % ENTRIES_PER_BATCH == 0 {
                 self.write(&std::mem::take(&mut batch), Durability::Process)?;
@@ -147,7 +188,9 @@ impl Store {
         };
         let mut has_xattrs = false;
         for name in base.list_xattrs(place.path)? {
-            let Some(value) = base.get_xattr(place.path, &name)? else { continue };
+            let Some(value) = base.get_xattr(place.path, &name)? else {
+                continue;
+            };
             let thing = key::xattr(place.ino, self.hash(&name), &name);
             let mut stored = vec![1];
             stored.extend_from_slice(&value);
@@ -186,7 +229,11 @@ impl Store {
             listed: false,
         };
         let thing = key::inode(place.ino);
-        batch.put(Table::Inodes, key::versioned(&thing, LayerId::ROOT), record.encode());
+        batch.put(
+            Table::Inodes,
+            key::versioned(&thing, LayerId::ROOT),
+            record.encode(),
+        );
         batch.put(Table::Base, key::base_inode(place.ino), known.encode());
         Ok(())
     }

@@ -29,7 +29,9 @@ pub(super) struct InodeCache {
 
 impl InodeCache {
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect() }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+        }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Arc<InodeVersion>>> {

@@ -69,23 +69,29 @@ impl<'a> Edit<'a> {
 
     /// Lets a name stand for an inode.
     pub(super) fn put_name(&mut self, name: &Name, ino: Ino, kind: crate::attr::FileKind) {
-        let record = DentryRecord { ino, kind, fresh: name.fresh };
+        let record = DentryRecord {
+            ino,
+            kind,
+            fresh: name.fresh,
+        };
         let head = self.op.head;
-        self.batch.put(Table::Dentries, key::versioned(&name.thing, head), record.encode());
-        if !name.in_head {
-            self.batch.put(
-                Table::Changes,
-                key::change(head, ChangeOf::Dentry, &name.thing),
-                Vec::new(),
-            );
-        }
+        self.batch.put(
+            Table::Dentries,
+            key::versioned(&name.thing, head),
+            record.encode(),
+        );
+        // Put even if the head has it: an earlier removal in the same edit may have taken it away.
+        let change = key::change(head, ChangeOf::Dentry, &name.thing);
+        self.batch.put(Table::Changes, change, Vec::new());
     }
 
     /// Frees a name.
     pub(super) fn remove_name(&mut self, name: &Name) {
         let head = self.op.head;
-        let (entry, change) =
-            (key::versioned(&name.thing, head), key::change(head, ChangeOf::Dentry, &name.thing));
+        let (entry, change) = (
+            key::versioned(&name.thing, head),
+            key::change(head, ChangeOf::Dentry, &name.thing),
+        );
         if name.in_head && name.fresh {
             self.batch.delete(Table::Dentries, entry);
             self.batch.delete(Table::Changes, change);
@@ -101,7 +107,8 @@ impl<'a> Edit<'a> {
         if let Some(table) = of.table() {
             self.batch.put(table, key::versioned(thing, head), value);
         }
-        self.batch.put(Table::Changes, key::change(head, of, thing), Vec::new());
+        self.batch
+            .put(Table::Changes, key::change(head, of, thing), Vec::new());
     }
 
     /// Takes back a version that only the head has.
@@ -110,19 +117,28 @@ impl<'a> Edit<'a> {
         if let Some(table) = of.table() {
             self.batch.delete(table, key::versioned(thing, head));
         }
-        self.batch.delete(Table::Changes, key::change(head, of, thing));
+        self.batch
+            .delete(Table::Changes, key::change(head, of, thing));
     }
 
     /// Returns which blocks of a segment the head holds, with the changes made so far.
     pub(super) fn bitmap(&self, ino: Ino, segment: u64) -> Result<Bitmap> {
-        match self.bitmaps.iter().find(|(place, _)| *place == (ino, segment)) {
+        match self
+            .bitmaps
+            .iter()
+            .find(|(place, _)| *place == (ino, segment))
+        {
             Some((_, bitmap)) => Ok(*bitmap),
             None => self.op.view.bitmap(self.op, ino, segment),
         }
     }
 
     fn put_bitmap(&mut self, ino: Ino, segment: u64, bitmap: Bitmap) {
-        match self.bitmaps.iter_mut().find(|(place, _)| *place == (ino, segment)) {
+        match self
+            .bitmaps
+            .iter_mut()
+            .find(|(place, _)| *place == (ino, segment))
+        {
             Some((_, present)) => *present = bitmap,
             None => self.bitmaps.push(((ino, segment), bitmap)),
         }
@@ -161,14 +177,20 @@ impl<'a> Edit<'a> {
         let (op, head) = (self.op, self.op.head);
         for (ino, record) in &mut self.inodes {
             let thing = key::inode(*ino);
-            let (entry, change) =
-                (key::versioned(&thing, head), key::change(head, ChangeOf::Inode, &thing));
+            let (entry, change) = (
+                key::versioned(&thing, head),
+                key::change(head, ChangeOf::Inode, &thing),
+            );
             match record {
                 Some(record) => {
                     if let Some(atime) = op.view.atimes.lock().get(ino) {
                         record.attr.atime = record.attr.atime.max(*atime);
                     }
-                    let known = op.view.inodes.get(*ino).is_some_and(|old| old.layer == head);
+                    let known = op
+                        .view
+                        .inodes
+                        .get(*ino)
+                        .is_some_and(|old| old.layer == head);
                     if !known {
                         self.batch.put(Table::Changes, change, Vec::new());
                     }
@@ -199,7 +221,13 @@ impl<'a> Edit<'a> {
         for (ino, record) in self.inodes {
             match record {
                 Some(record) => {
-                    op.view.inodes.put(ino, Arc::new(InodeVersion { layer: head, record }));
+                    op.view.inodes.put(
+                        ino,
+                        Arc::new(InodeVersion {
+                            layer: head,
+                            record,
+                        }),
+                    );
                 }
                 None => op.view.inodes.remove(ino),
             }

@@ -30,7 +30,9 @@ pub(super) type Exclusive<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 4]>;
 
 impl Locks {
     pub(super) fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
+        Self {
+            stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
+        }
     }
 
     fn stripe(ino: Ino) -> usize {
@@ -47,7 +49,10 @@ impl Locks {
         let mut stripes: SmallVec<[usize; 4]> = inos.iter().map(|ino| Self::stripe(*ino)).collect();
         stripes.sort_unstable();
         stripes.dedup();
-        stripes.into_iter().map(|stripe| self.stripes[stripe].write()).collect()
+        stripes
+            .into_iter()
+            .map(|stripe| self.stripes[stripe].write())
+            .collect()
     }
 }
 
@@ -68,7 +73,13 @@ impl View {
             return Err(Errno::ESTALE.into());
         }
         let head = gate.head;
-        Ok(Op { view: self, store: &self.store, head, _gate: gate, _moving: self.store.moving.read() })
+        Ok(Op {
+            view: self,
+            store: &self.store,
+            head,
+            _gate: gate,
+            _moving: self.store.moving.read(),
+        })
     }
 
     /// Begins an operation that changes something.
@@ -155,12 +166,22 @@ pub(super) struct Name {
 impl Name {
     fn from_version(thing: crate::kv::Key, found: Option<Version>, head: LayerId) -> Result<Self> {
         let Some((layer, value)) = found else {
-            return Ok(Self { thing, record: None, in_head: false, fresh: true });
+            return Ok(Self {
+                thing,
+                record: None,
+                in_head: false,
+                fresh: true,
+            });
         };
         let record = DentryRecord::decode(&value)?;
         let in_head = layer == head;
         let fresh = in_head && record.is_some_and(|record| record.fresh);
-        Ok(Self { thing, record, in_head, fresh })
+        Ok(Self {
+            thing,
+            record,
+            in_head,
+            fresh,
+        })
     }
 
     /// Returns what it stands for; ENOENT if it is free.
