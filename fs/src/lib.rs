@@ -12,6 +12,7 @@ pub mod attr;
 pub mod base;
 pub mod branch;
 pub mod error;
+pub mod fuse;
 pub mod id;
 pub mod kv;
 pub mod layer;

@@ -1,0 +1,35 @@
+//! The kernel adapter: shows a [`View`](crate::view::View) as a mounted filesystem.
+//!
+//! The way to be fast is not to be asked. So the kernel keeps whatever it was told for hours
+//! (entries that exist and entries that do not, attributes, pages, directories), opens files without
+//! a message and collects writes in its page cache; the daemon is the only other writer, and says
+//! exactly what changed when it puts another view in place.
+//!
+//! ```text
+//! kernel ─► adapter (fuser: decode, reply) ─► service (nodes → slot + inode) ─► view
+//!                      session: mount, threads, unmount        flush: kernel's dirty pages → view
+//!                      notify: invalidation                    switch: another view in place
+//! ```
+//!
+//! `service` knows nothing of fuser; a different transport replaces `adapter` and `session` only.
+
+mod adapter;
+mod backing;
+mod control;
+mod device;
+mod flush;
+mod holders;
+mod mountpoint;
+mod node;
+mod notify;
+mod options;
+mod pace;
+mod service;
+mod session;
+mod slot;
+mod switch;
+mod sys;
+
+pub use mountpoint::clean_stale_mount;
+pub use options::MountOptions;
+pub use session::Mount;

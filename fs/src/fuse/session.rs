@@ -1,0 +1,210 @@
+//! A mount: its session, from attaching to the end.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::fuse::adapter::Adapter;
+use crate::fuse::device::{self, Device, Gauge};
+use crate::fuse::mountpoint::{self, Attach};
+use crate::fuse::notify::Notifier;
+use crate::fuse::options::MountOptions;
+use crate::fuse::pace::Pace;
+use crate::fuse::service::Service;
+use crate::fuse::slot::Slot;
+use crate::view::View;
+
+/// How long the end of a session may take once nothing is attached any more.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A view mounted at a directory. Dropping it unmounts by force.
+///
+/// Should the process die, the kernel ends the session; what remains at the directory is removed by
+/// [`clean_stale_mount`](super::clean_stale_mount).
+#[derive(Debug)]
+pub struct Mount {
+    pub(super) dir: PathBuf,
+    pub(super) device: Device,
+    pub(super) slot: Arc<Slot>,
+    pub(super) service: Arc<Service>,
+    pub(super) notifier: Notifier,
+    pub(super) gauge: Option<Gauge>,
+    /// Held by whoever flushes or switches: one at a time.
+    pub(super) settled: Mutex<()>,
+    session: Mutex<Option<BackgroundSession>>,
+}
+
+impl Mount {
+    /// Mounts `view` at the existing directory `dir`. A dead mount of ours there is cleared away; a
+    /// live one is an error.
+    pub fn new(view: Arc<View>, dir: &Path, options: &MountOptions) -> Result<Mount> {
+        let dir = mountpoint::prepare(dir)?;
+        let source = source_of(&view);
+        let read_only = view.read_only();
+        let passthrough = options.passthrough && read_only;
+        let slot = Arc::new(Slot::new(view));
+        let service = Arc::new(Service::new(slot.clone()));
+        let pace = Arc::new(Pace::new(Duration::from_micros(u64::from(options.spin_us))));
+        let adapter = Adapter::new(service.clone(), options, passthrough, pace.clone());
+
+        let everybody = nix::unistd::geteuid().is_root();
+        let config = config(options, everybody);
+        let how = Attach { source: &source, read_only, everybody };
+        let (session, device_file) = match mountpoint::attach(&dir, how)? {
+            Some(file) => {
+                // From here on, every error has to take the mount away again.
+                let undo = Undo(Some(&dir));
+                let session = start(adapter, file, &config, &dir)?;
+                undo.disarm();
+                session
+            }
+            None => start_by_helper(adapter, config, &source, read_only, &dir)?,
+        };
+        let undo = Undo(Some(&dir));
+        let dup = |what| {
+            device_file
+                .try_clone()
+                .map_err(|error| Error::io(format!("duplicate the device for {what}"), error))
+        };
+        let notifier = Notifier::new(dup("notifications")?);
+        pace.watch(dup("waiting")?);
+        let device = Device::of(&dir)
+            .map_err(|error| Error::io(format!("look at the mount '{}'", dir.display()), error))?;
+        device.tune("read_ahead_kb", u64::from(options.readahead_bytes / 1024));
+        undo.disarm();
+        Ok(Mount {
+            dir,
+            device,
+            slot,
+            service,
+            notifier,
+            gauge: Gauge::open(device),
+            settled: Mutex::new(()),
+            session: Mutex::new(Some(session)),
+        })
+    }
+
+    /// Returns the directory, absolute and without symbolic links.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the view that is shown.
+    pub fn view(&self) -> Arc<View> {
+        self.slot.view()
+    }
+
+    /// Unmounts. If something has a file or directory of the mount open, that is an error which
+    /// names it, and the mount goes on; with `force`, what was written is flushed and the mount is
+    /// taken away from whoever uses it, whose operations then fail.
+    pub fn unmount(&self, force: bool) -> Result<()> {
+        let mut session = self.session.lock();
+        if session.is_none() {
+            return Ok(());
+        }
+        if self.notifier.is_connected() {
+            if let Err(error) = self.flush() {
+                if !force {
+                    return Err(error);
+                }
+                log::error!("while unmounting '{}' by force: {error}", self.dir.display());
+            }
+            mountpoint::detach(&self.dir, self.device, force)?;
+        } else {
+            mountpoint::clean_stale_mount(&self.dir)?;
+        }
+        let Some(ended) = session.take() else { return Ok(()) };
+        let deadline = Instant::now() + END_TIMEOUT;
+        while !ended.guard.is_finished() {
+            if Instant::now() > deadline {
+                // A copy of the mount lives on in another mount namespace.
+                device::abort(self.device);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        ended.join().map_err(|error| {
+            Error::io(format!("end the session of '{}'", self.dir.display()), error)
+        })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount(true) {
+            log::error!("{error}");
+        }
+    }
+}
+
+/// Detaches a mount whose start failed half way.
+struct Undo<'a>(Option<&'a Path>);
+
+impl Undo<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0 {
+            let _ = nix::mount::umount2(dir, nix::mount::MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+fn source_of(view: &View) -> String {
+    let shown = view.branch().unwrap_or_else(|| format!("layer-{}", view.head()));
+    mountpoint::source_name(view.store().dir(), &shown)
+}
+
+fn config(options: &MountOptions, everybody: bool) -> Config {
+    let mut config = Config::default();
+    config.acl = if everybody { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.clone_device;
+    config
+}
+
+/// Starts the session of a mount that we attached.
+fn start(
+    adapter: Adapter,
+    file: File,
+    config: &Config,
+    dir: &Path,
+) -> Result<(BackgroundSession, OwnedFd)> {
+    let failed = |error| mountpoint::start_error(dir, error);
+    let copy = OwnedFd::from(file.try_clone().map_err(failed)?);
+    let session = Session::from_fd(adapter, file.into(), config.acl, config.clone());
+    let session = session.and_then(Session::spawn).map_err(failed)?;
+    Ok((session, copy))
+}
+
+/// Lets the setuid helper mount, for users who may not.
+fn start_by_helper(
+    adapter: Adapter,
+    mut config: Config,
+    source: &str,
+    read_only: bool,
+    dir: &Path,
+) -> Result<(BackgroundSession, OwnedFd)> {
+    let failed = |error| mountpoint::start_error(dir, error);
+    config.mount_options = vec![
+        MountOption::FSName(source.to_owned()),
+        MountOption::Subtype("branchpoint".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    if read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    let session = Session::new(adapter, dir, &config).map_err(failed)?;
+    let copy = session.as_fd().try_clone_to_owned().map_err(failed)?;
+    Ok((session.spawn().map_err(failed)?, copy))
+}

@@ -1,0 +1,156 @@
+//! Putting another view in the place of the one that is mounted.
+//!
+//! 1. Flush, so that the old view has everything that was written before.
+//! 2. At the gate, with no operation under way: the caller makes the new view, the difference of the
+//!    two is taken, the kernel's references move over, the new view is shown.
+//! 3. The kernel forgets all names at once, and the pages and attributes of the inodes that differ.
+//!    Operations go on meanwhile, on the new view; only what the kernel writes back from pages of a
+//!    differing inode that it has not dropped yet is led to the old view.
+//! 4. With writeback caching, the kernel takes the size and the times of a file that it knows from
+//!    nobody but itself. Files that programs hold open are told by a truncation to the size that they
+//!    have in the new view, and by setting the time; the daemon changes nothing when it is asked for
+//!    that by the thread that does it.
+//!
+//! The caller of [`Mount::switch`] and the threads that serve the mount must be different threads: the
+//! kernel waits for answers while it forgets.
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::sync::Arc;
+
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
+
+use crate::attr::{Attr, FileKind};
+use crate::error::Result;
+use crate::fuse::control;
+use crate::fuse::node::{Node, SlotId};
+use crate::fuse::session::Mount;
+use crate::fuse::slot::{Gate, Settling};
+use crate::fuse::sys;
+use crate::id::Ino;
+use crate::view::View;
+
+/// What the kernel must forget.
+#[derive(Debug, Default)]
+struct Outdated {
+    /// Inodes whose content or attributes may differ and that the kernel knows.
+    inodes: Vec<Ino>,
+    /// Of those, regular files that the new view has.
+    files: Vec<Ino>,
+}
+
+impl Mount {
+    /// Shows the view that `next` returns instead of the present one, in place: descriptors,
+    /// mappings and working directories stay and mean the same inodes with the new content. Those of
+    /// inodes that the new view does not have get `ESTALE`.
+    ///
+    /// `next` runs while no operation on the mount can, so it must not touch the mount. If it fails,
+    /// nothing has changed.
+    pub fn switch(&self, next: impl FnOnce() -> Result<Arc<View>>) -> Result<()> {
+        let _one_at_a_time = self.settled.lock();
+        self.flush_settled()?;
+        let outdated = self.slot.exchange(|gate| {
+            let new = next()?;
+            Ok(exchange(gate, new))
+        })?;
+        let forgotten = self.forget(&outdated);
+        self.slot.exchange(|gate| {
+            gate.settling = None;
+            Ok(())
+        })?;
+        forgotten
+    }
+
+    /// Steps 3 and 4.
+    fn forget(&self, outdated: &Outdated) -> Result<()> {
+        if !self.notifier.expire_all_entries()? {
+            self.forget_names()?;
+        }
+        for &ino in &outdated.inodes {
+            self.forget_pages(ino)?;
+        }
+        for &ino in &outdated.files {
+            self.correct_size_and_time(ino);
+        }
+        Ok(())
+    }
+
+    fn forget_pages(&self, ino: Ino) -> Result<()> {
+        let Some(node) = (Node { slot: SlotId::FIRST, ino }).raw() else { return Ok(()) };
+        self.notifier.invalidate_inode(node)?;
+        // A write that came while the pages were being dropped may have been of a page read after the
+        // exchange. It went to the old view, so the page, now clean, must not stay.
+        let gate = self.slot.enter();
+        let caught = gate.settling.as_ref().is_some_and(|settling| settling.release(ino));
+        drop(gate);
+        if caught { self.notifier.invalidate_inode(node) } else { Ok(()) }
+    }
+
+    /// On kernels that cannot expire all names at once: every name below every directory that the
+    /// kernel knows. It finds those itself if the root's own are dropped.
+    fn forget_names(&self) -> Result<()> {
+        let view = self.slot.view();
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        let gate = self.slot.enter();
+        let old = gate.settling.as_ref().map(|settling| settling.old.clone());
+        drop(gate);
+        for shown in [Some(view), old].into_iter().flatten() {
+            shown.readdir(Ino::ROOT, 0, &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.insert(entry.name.clone());
+                }
+                true
+            })?;
+        }
+        let root = Ino::ROOT.0;
+        names.iter().try_for_each(|name| self.notifier.invalidate_entry(root, name))
+    }
+
+    /// Step 4 for one file. Failures are left: the file is being executed, or its last descriptor was
+    /// closed meanwhile, and then the kernel asks for everything the next time.
+    fn correct_size_and_time(&self, ino: Ino) {
+        let Ok(attr) = self.slot.view().getattr(ino) else { return };
+        let path = control::path(&self.dir, ino);
+        let Ok(known) = sys::identity(&path) else { return };
+        if known.device != (self.device.major, self.device.minor) || known.ino != ino.0 {
+            return;
+        }
+        if known.size != attr.size
+            && let Ok(file) = OpenOptions::new().write(true).open(&path)
+        {
+            let _ = file.set_len(attr.size);
+        }
+        if known.size != attr.size || known.mtime != (attr.mtime.secs, attr.mtime.nanos) {
+            let omit = TimeSpec::UTIME_OMIT;
+            let mtime = TimeSpec::new(attr.mtime.secs, i64::from(attr.mtime.nanos));
+            let _ = utimensat(AT_FDCWD, &path, &omit, &mtime, UtimensatFlags::NoFollowSymlink);
+        }
+    }
+}
+
+/// Step 2, once the new view is there. From here on nothing may fail: the store has moved on.
+fn exchange(gate: &mut Gate, new: Arc<View>) -> Outdated {
+    let old = gate.view.clone();
+    let references = old.take_references();
+    let known: HashSet<Ino> = references.iter().map(|&(ino, _)| ino).chain([Ino::ROOT]).collect();
+    let inodes: Vec<Ino> = match old.delta_inodes(&new) {
+        Ok(delta) => {
+            delta.inodes.into_iter().chain(delta.dirs).filter(|ino| known.contains(ino)).collect()
+        }
+        Err(error) => {
+            log::error!("cannot tell what differs, so the kernel forgets everything: {error}");
+            known.into_iter().collect()
+        }
+    };
+    new.adopt_references(&references);
+    let is_file = |ino: &Ino| {
+        matches!(new.getattr(*ino), Ok(Attr { kind: FileKind::Regular, .. }))
+    };
+    let files: Vec<Ino> = inodes.iter().copied().filter(is_file).collect();
+    let thread = nix::unistd::gettid().as_raw().cast_unsigned();
+    gate.settling = Some(Settling::new(old, thread, inodes.iter().copied()));
+    gate.view = new;
+    Outdated { inodes, files }
+}

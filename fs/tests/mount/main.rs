@@ -1,0 +1,11 @@
+//! Real mounts. Needs root and `/dev/fuse`; without them the tests say so and end.
+#![allow(clippy::unwrap_used)]
+
+mod fixture;
+mod flush;
+mod options;
+mod passthrough;
+mod posix;
+mod session;
+mod switch;
+mod sys;
