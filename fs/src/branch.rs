@@ -11,6 +11,7 @@ mod log;
 mod name;
 mod records;
 mod revision;
+mod scratch;
 mod views;
 
 use serde::{Deserialize, Serialize};

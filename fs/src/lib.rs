@@ -11,12 +11,15 @@
 pub mod attr;
 pub mod base;
 pub mod branch;
+pub mod diff;
 pub mod error;
 pub mod fuse;
 pub mod id;
 pub mod kv;
 pub mod layer;
 pub mod layout;
+pub mod merge;
+pub mod progress;
 pub mod store;
 mod sys;
 pub mod version;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::attr::FileKind;
@@ -105,9 +105,13 @@ impl Filesystem for Adapter {
         }
         // Each setter answers a value that is too large with the largest one that will do.
         let bytes = self.options.request_bytes_max.max(4096);
-        let _ = config.set_max_write(bytes).or_else(|most| config.set_max_write(most));
+        let _ = config
+            .set_max_write(bytes)
+            .or_else(|most| config.set_max_write(most));
         let ahead = self.options.readahead_bytes.max(4096);
-        let _ = config.set_max_readahead(ahead).or_else(|most| config.set_max_readahead(most));
+        let _ = config
+            .set_max_readahead(ahead)
+            .or_else(|most| config.set_max_readahead(most));
         let _ = config.set_max_background(self.options.background_max.max(1));
         if self.backings.is_some() {
             // Deep enough for a base on overlayfs, which is itself one level.
@@ -118,7 +122,9 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let context = decode::context(request);
-        let found = self.service.lookup(context, decode::node(parent), name.as_bytes());
+        let found = self
+            .service
+            .lookup(context, decode::node(parent), name.as_bytes());
         self.lifetimes.found(found, reply);
         self.pace.answered();
     }
@@ -128,7 +134,8 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.lifetimes.attr(self.service.getattr(decode::node(ino)), reply);
+        self.lifetimes
+            .attr(self.service.getattr(decode::node(ino)), reply);
         self.pace.answered();
     }
 
@@ -152,7 +159,10 @@ impl Filesystem for Adapter {
     ) {
         let change = decode::set_attr(mode, uid, gid, size, atime, mtime, ctime);
         let context = decode::context(request);
-        self.lifetimes.attr(self.service.setattr(context, decode::node(ino), &change), reply);
+        self.lifetimes.attr(
+            self.service.setattr(context, decode::node(ino), &change),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -176,9 +186,16 @@ impl Filesystem for Adapter {
     ) {
         // POSIX: no type bits mean a regular file.
         let kind = FileKind::from_mode(mode).unwrap_or(FileKind::Regular);
-        let file = NewFile { kind, perm: mode & 0o7777, umask, rdev };
+        let file = NewFile {
+            kind,
+            perm: mode & 0o7777,
+            umask,
+            rdev,
+        };
         let context = decode::context(request);
-        let made = self.service.mknod(context, decode::node(parent), name.as_bytes(), file);
+        let made = self
+            .service
+            .mknod(context, decode::node(parent), name.as_bytes(), file);
         self.lifetimes.entry(made, reply);
         self.pace.answered();
     }
@@ -193,18 +210,26 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (context, parent) = (decode::context(request), decode::node(parent));
-        let made = self.service.mkdir(context, parent, name.as_bytes(), mode & 0o7777, umask);
+        let made = self
+            .service
+            .mkdir(context, parent, name.as_bytes(), mode & 0o7777, umask);
         self.lifetimes.entry(made, reply);
         self.pace.answered();
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply::done(self.service.unlink(decode::node(parent), name.as_bytes()), reply);
+        reply::done(
+            self.service.unlink(decode::node(parent), name.as_bytes()),
+            reply,
+        );
         self.pace.answered();
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply::done(self.service.rmdir(decode::node(parent), name.as_bytes()), reply);
+        reply::done(
+            self.service.rmdir(decode::node(parent), name.as_bytes()),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -218,7 +243,11 @@ impl Filesystem for Adapter {
     ) {
         let (context, parent) = (decode::context(request), decode::node(parent));
         let target = target.as_os_str().as_bytes();
-        self.lifetimes.entry(self.service.symlink(context, parent, name.as_bytes(), target), reply);
+        self.lifetimes.entry(
+            self.service
+                .symlink(context, parent, name.as_bytes(), target),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -237,7 +266,11 @@ impl Filesystem for Adapter {
         };
         let from = (decode::node(parent), name.as_bytes());
         let to = (decode::node(new_parent), new_name.as_bytes());
-        reply::done(self.service.rename(decode::context(request), from, to, mode), reply);
+        reply::done(
+            self.service
+                .rename(decode::context(request), from, to, mode),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -250,7 +283,8 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (node, parent) = (decode::node(ino), decode::node(new_parent));
-        self.lifetimes.entry(self.service.link(node, parent, new_name.as_bytes()), reply);
+        self.lifetimes
+            .entry(self.service.link(node, parent, new_name.as_bytes()), reply);
         self.pace.answered();
     }
 
@@ -268,9 +302,16 @@ impl Filesystem for Adapter {
             // The kernel takes MKNOD from now on.
             return reply.error(Errno::ENOSYS);
         }
-        let file = NewFile { kind: FileKind::Regular, perm: mode & 0o7777, umask, rdev: 0 };
+        let file = NewFile {
+            kind: FileKind::Regular,
+            perm: mode & 0o7777,
+            umask,
+            rdev: 0,
+        };
         let context = decode::context(request);
-        let made = self.service.mknod(context, decode::node(parent), name.as_bytes(), file);
+        let made = self
+            .service
+            .mknod(context, decode::node(parent), name.as_bytes(), file);
         self.lifetimes.created(made, reply);
         self.pace.answered();
     }
@@ -378,7 +419,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let context = decode::context(request);
-        reply::done(self.service.fsync(context, decode::node(ino), data_only), reply);
+        reply::done(
+            self.service.fsync(context, decode::node(ino), data_only),
+            reply,
+        );
     }
 
     fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -398,7 +442,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let context = decode::context(request);
-        reply::done(self.service.fsync(context, decode::node(ino), data_only), reply);
+        reply::done(
+            self.service.fsync(context, decode::node(ino), data_only),
+            reply,
+        );
     }
 
     fn readdir(
@@ -409,10 +456,17 @@ impl Filesystem for Adapter {
         cookie: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.service.readdir(decode::node(ino), cookie, &mut |node, entry| {
-            let kind = reply::file_type(entry.kind);
-            !reply.add(INodeNo(node), entry.cookie, kind, OsStr::from_bytes(&entry.name))
-        });
+        let listed = self
+            .service
+            .readdir(decode::node(ino), cookie, &mut |node, entry| {
+                let kind = reply::file_type(entry.kind);
+                !reply.add(
+                    INodeNo(node),
+                    entry.cookie,
+                    kind,
+                    OsStr::from_bytes(&entry.name),
+                )
+            });
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(reply::errno(&error)),
@@ -429,11 +483,20 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let lifetime = self.lifetimes.kept();
-        let listed = self.service.readdir_plus(decode::node(ino), cookie, &mut |node, entry, attr| {
-            let name = OsStr::from_bytes(&entry.name);
-            let attr = reply::file_attr(node, attr);
-            !reply.add(INodeNo(node), entry.cookie, name, &lifetime, &attr, reply::GENERATION)
-        });
+        let listed =
+            self.service
+                .readdir_plus(decode::node(ino), cookie, &mut |node, entry, attr| {
+                    let name = OsStr::from_bytes(&entry.name);
+                    let attr = reply::file_attr(node, attr);
+                    !reply.add(
+                        INodeNo(node),
+                        entry.cookie,
+                        name,
+                        &lifetime,
+                        &attr,
+                        reply::GENERATION,
+                    )
+                });
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(reply::errno(&error)),
@@ -471,12 +534,27 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         };
         let (context, node) = (decode::context(request), decode::node(ino));
-        reply::done(self.service.setxattr(context, node, name.as_bytes(), value, mode), reply);
+        reply::done(
+            self.service
+                .setxattr(context, node, name.as_bytes(), value, mode),
+            reply,
+        );
         self.pace.answered();
     }
 
-    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        reply::xattr(self.service.getxattr(decode::node(ino), name.as_bytes()), room, reply);
+    fn getxattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        room: u32,
+        reply: ReplyXattr,
+    ) {
+        reply::xattr(
+            self.service.getxattr(decode::node(ino), name.as_bytes()),
+            room,
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -486,7 +564,10 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply::done(self.service.removexattr(decode::node(ino), name.as_bytes()), reply);
+        reply::done(
+            self.service.removexattr(decode::node(ino), name.as_bytes()),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -517,7 +598,11 @@ impl Filesystem for Adapter {
         let Some(mode) = decode::allocate_mode(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
-        reply::done(self.service.allocate(decode::node(ino), mode, offset, length), reply);
+        reply::done(
+            self.service
+                .allocate(decode::node(ino), mode, offset, length),
+            reply,
+        );
         self.pace.answered();
     }
 
@@ -560,7 +645,10 @@ impl Filesystem for Adapter {
         // The answer has 32 bits; whoever wants more asks again.
         let len = len.min(1 << 30);
         let (from, to) = (decode::node(from), decode::node(to));
-        match self.service.copy_range((from, from_offset), (to, to_offset), len) {
+        match self
+            .service
+            .copy_range((from, from_offset), (to, to_offset), len)
+        {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(reply::errno(&error)),
         }

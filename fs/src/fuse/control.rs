@@ -31,13 +31,24 @@ pub(super) fn lookup(
     parent: Ino,
     name: &[u8],
 ) -> Option<Result<Option<Entry>>> {
-    let allowed = gate.settling.as_ref().is_some_and(|s| s.thread == context.thread);
+    let allowed = gate
+        .settling
+        .as_ref()
+        .is_some_and(|s| s.thread == context.thread);
     if parent == Node::CONTROL {
         return Some(if allowed { inode(gate, name) } else { Ok(None) });
     }
     if allowed && parent == Ino::ROOT && name == Path::new(NAME).as_os_str().as_bytes() {
-        let node = Node { slot: SlotId::FIRST, ino: Node::CONTROL }.raw()?;
-        return Some(Ok(Some(Entry { node, attr: ATTR, keep: false })));
+        let node = Node {
+            slot: SlotId::FIRST,
+            ino: Node::CONTROL,
+        }
+        .raw()?;
+        return Some(Ok(Some(Entry {
+            node,
+            attr: ATTR,
+            keep: false,
+        })));
     }
     None
 }
@@ -48,12 +59,24 @@ pub(super) fn getattr(ino: Ino) -> Option<Attr> {
 }
 
 fn inode(gate: &Gate, name: &[u8]) -> Result<Option<Entry>> {
-    let ino = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok()).map(Ino);
+    let ino = std::str::from_utf8(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .map(Ino);
     let ino = ino.ok_or(Errno::ENOENT)?;
     let attr = gate.view.getattr(ino)?;
-    let node = Node { slot: SlotId::FIRST, ino }.raw().ok_or(Errno::EOVERFLOW)?;
+    let node = Node {
+        slot: SlotId::FIRST,
+        ino,
+    }
+    .raw()
+    .ok_or(Errno::EOVERFLOW)?;
     gate.view.remember(ino, 1);
-    Ok(Some(Entry { node, attr, keep: false }))
+    Ok(Some(Entry {
+        node,
+        attr,
+        keep: false,
+    }))
 }
 
 const EPOCH: Timestamp = Timestamp { secs: 0, nanos: 0 };

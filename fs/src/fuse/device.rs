@@ -103,18 +103,25 @@ fn count_dirty(page: &str) -> Option<u64> {
 }
 
 fn open_at(root: &OwnedFd, path: &str) -> io::Result<File> {
-    let file = openat(root.as_fd(), path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let file = openat(
+        root.as_fd(),
+        path,
+        OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(File::from(file))
 }
 
 fn debugfs() -> Option<&'static OwnedFd> {
     static ROOT: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    ROOT.get_or_init(|| sys::detached_mount(c"debugfs").ok()).as_ref()
+    ROOT.get_or_init(|| sys::detached_mount(c"debugfs").ok())
+        .as_ref()
 }
 
 fn fusectl() -> Option<&'static OwnedFd> {
     static ROOT: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    ROOT.get_or_init(|| sys::detached_mount(c"fusectl").ok()).as_ref()
+    ROOT.get_or_init(|| sys::detached_mount(c"fusectl").ok())
+        .as_ref()
 }
 
 #[cfg(test)]

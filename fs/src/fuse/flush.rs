@@ -44,7 +44,10 @@ impl Mount {
         }
         let failed = self.service.failed_writes() - failed_before;
         if failed > 0 {
-            let what = format!("store {failed} writes of programs on '{}'", self.dir.display());
+            let what = format!(
+                "store {failed} writes of programs on '{}'",
+                self.dir.display()
+            );
             let source = std::io::Error::other("the view refused them; see the log");
             return Err(Error::io(what, source));
         }
@@ -53,12 +56,16 @@ impl Mount {
 
     /// Steps 1 and 2. Returns whether nothing is left, for certain.
     fn drained(&self) -> bool {
-        let Some(gauge) = &self.gauge else { return false };
+        let Some(gauge) = &self.gauge else {
+            return false;
+        };
         if is_clean(gauge) {
             return true;
         }
         // Opened for this moment only: a descriptor kept would make the mount busy.
-        let Some(root) = self.open_root() else { return false };
+        let Some(root) = self.open_root() else {
+            return false;
+        };
         let start = Instant::now();
         loop {
             if gauge.dirty_inodes().is_ok_and(|inodes| inodes > 0) {
@@ -81,7 +88,8 @@ impl Mount {
         if let Some(root) = self.open_root() {
             let _ = nix::unistd::syncfs(&root);
         }
-        self.service.set_flusher(nix::unistd::gettid().as_raw().cast_unsigned());
+        self.service
+            .set_flusher(nix::unistd::gettid().as_raw().cast_unsigned());
         holders::for_each_writable(self.device, &mut |file| {
             // An error here was counted where the write failed.
             let _ = file.sync_data();

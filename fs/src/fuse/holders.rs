@@ -22,7 +22,11 @@ pub(super) fn describe(device: Device) -> Option<String> {
         }
         if users.len() < NAMED_MAX {
             let name = fs::read_to_string(pid.join("comm")).unwrap_or_default();
-            let number = pid.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let number = pid
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             users.push(format!("process {number} ({})", name.trim()));
         } else {
             more += 1;
@@ -57,14 +61,19 @@ pub(super) fn for_each_writable(device: Device, visit: &mut dyn FnMut(&File)) {
 
 fn processes() -> impl Iterator<Item = PathBuf> {
     let is_number = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
     };
     entries(Path::new("/proc")).filter(is_number)
 }
 
 /// Lists a directory; a process that ends meanwhile has nothing.
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
 }
 
 fn uses(pid: &Path, device: Device) -> bool {
@@ -82,7 +91,9 @@ fn is_regular_on(path: &Path, device: Device) -> bool {
 }
 
 fn is_open_for_writing(pid: &Path, descriptor: &Path) -> bool {
-    let Some(number) = descriptor.file_name() else { return false };
+    let Some(number) = descriptor.file_name() else {
+        return false;
+    };
     let info = fs::read_to_string(pid.join("fdinfo").join(number)).unwrap_or_default();
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|text| i32::from_str_radix(text.trim(), 8).ok());
@@ -91,7 +102,9 @@ fn is_open_for_writing(pid: &Path, descriptor: &Path) -> bool {
 
 /// Returns the address ranges, as `map_files` names them, that can dirty pages of the mount's files.
 fn writable_mappings(pid: &Path, device: Device) -> impl Iterator<Item = String> {
-    mapped_ranges(pid, device, |permissions| permissions.as_bytes().get(3) == Some(&b's'))
+    mapped_ranges(pid, device, |permissions| {
+        permissions.as_bytes().get(3) == Some(&b's')
+    })
 }
 
 fn mapped_ranges(
@@ -100,27 +113,38 @@ fn mapped_ranges(
     wanted: fn(&str) -> bool,
 ) -> impl Iterator<Item = String> {
     let number = format!("{:02x}:{:02x}", device.major, device.minor);
-    let lines = File::open(pid.join("maps")).ok().map(|file| BufReader::new(file).split(b'\n'));
-    lines.into_iter().flatten().map_while(Result::ok).filter_map(move |line| {
-        let line = String::from_utf8_lossy(&line);
-        let mut fields = line.split_ascii_whitespace();
-        let (range, permissions) = (fields.next()?, fields.next()?);
-        let on_device = fields.nth(1)? == number;
-        // The kernel leaves out the leading zeros that it prints in `maps` on some machines.
-        (on_device && wanted(permissions)).then(|| {
-            let short = |end: &str| match end.trim_start_matches('0') {
-                "" => "0".to_owned(),
-                digits => digits.to_owned(),
-            };
-            range.split('-').map(short).collect::<Vec<_>>().join("-")
+    let lines = File::open(pid.join("maps"))
+        .ok()
+        .map(|file| BufReader::new(file).split(b'\n'));
+    lines
+        .into_iter()
+        .flatten()
+        .map_while(Result::ok)
+        .filter_map(move |line| {
+            let line = String::from_utf8_lossy(&line);
+            let mut fields = line.split_ascii_whitespace();
+            let (range, permissions) = (fields.next()?, fields.next()?);
+            let on_device = fields.nth(1)? == number;
+            // The kernel leaves out the leading zeros that it prints in `maps` on some machines.
+            (on_device && wanted(permissions)).then(|| {
+                let short = |end: &str| match end.trim_start_matches('0') {
+                    "" => "0".to_owned(),
+                    digits => digits.to_owned(),
+                };
+                range.split('-').map(short).collect::<Vec<_>>().join("-")
+            })
         })
-    })
 }
 
 /// Opens what a link of `/proc` leads to; reading is enough to have pages written.
 fn reopen(link: &Path) -> Option<File> {
     let flags = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let open = |flags| fs::OpenOptions::new().read(true).custom_flags(flags).open(link);
+    let open = |flags| {
+        fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(link)
+    };
     // O_NOATIME is for the owner and the superuser only.
     open(flags).or_else(|_| open(flags & !libc::O_NOATIME)).ok()
 }

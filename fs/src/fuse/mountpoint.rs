@@ -43,8 +43,18 @@ pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<Option<File>> {
     if how.everybody {
         options.push_str(",allow_other");
     }
-    let flags = if how.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
-    match mount(Some(how.source), dir, Some(KIND), flags, Some(options.as_str())) {
+    let flags = if how.read_only {
+        MsFlags::MS_RDONLY
+    } else {
+        MsFlags::empty()
+    };
+    match mount(
+        Some(how.source),
+        dir,
+        Some(KIND),
+        flags,
+        Some(options.as_str()),
+    ) {
         Ok(()) => Ok(Some(device)),
         Err(Errno::EPERM) => Ok(None),
         Err(error) => Err(Error::io(format!("mount at '{}'", dir.display()), error)),
@@ -56,15 +66,22 @@ pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<Option<File>> {
 pub(super) fn source_name(store: &Path, branch: &str) -> String {
     let name = format!("{}:{branch}", store.display());
     let safe = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ',' | '\\' | '"'));
-    name.chars().map(|c| if safe(c) { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if safe(c) { c } else { '_' })
+        .collect()
 }
 
 /// Checks that `dir` can be mounted on; returns its absolute path without symbolic links.
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf> {
     clean_stale_mount(dir)?;
-    let bad = |reason: String| Error::BadPath { path: dir.to_owned(), reason };
+    let bad = |reason: String| Error::BadPath {
+        path: dir.to_owned(),
+        reason,
+    };
     let real = dir.canonicalize().map_err(|error| {
-        bad(format!("{error}; a directory is needed that exists and can be reached"))
+        bad(format!(
+            "{error}; a directory is needed that exists and can be reached"
+        ))
     })?;
     if !real.is_dir() {
         return Err(bad("it is not a directory".to_owned()));
@@ -72,7 +89,10 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf> {
     if let Some(found) = top_mount_at(&real)
         && found.kind == KIND
     {
-        let reason = format!("'{}' is mounted there already; unmount it first", found.source);
+        let reason = format!(
+            "'{}' is mounted there already; unmount it first",
+            found.source
+        );
         return Err(bad(reason));
     }
     Ok(real)
@@ -109,7 +129,10 @@ fn busy_error(dir: &Path, device: Device) -> Error {
         |who| format!("it is in use by {who}"),
     );
     let reason = format!("{by}; close that first, or unmount with force");
-    Error::BadPath { path: dir.to_owned(), reason }
+    Error::BadPath {
+        path: dir.to_owned(),
+        reason,
+    }
 }
 
 /// Without privileges, the helper that mounted must unmount.
@@ -135,9 +158,10 @@ pub fn clean_stale_mount(dir: &Path) -> Result<bool> {
         .map_err(|error| Error::io(format!("find '{}'", dir.display()), error))?;
     // The root of a dead mount may not be asked any more; the directory that it is in can be.
     let real = match (absolute.parent(), absolute.components().next_back()) {
-        (Some(parent), Some(Component::Normal(name))) => {
-            parent.canonicalize().map(|parent| parent.join(name)).unwrap_or(absolute)
-        }
+        (Some(parent), Some(Component::Normal(name))) => parent
+            .canonicalize()
+            .map(|parent| parent.join(name))
+            .unwrap_or(absolute),
         _ => absolute,
     };
     match top_mount_at(&real) {
@@ -150,9 +174,10 @@ pub fn clean_stale_mount(dir: &Path) -> Result<bool> {
     }
     match umount2(&real, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
         Ok(()) => Ok(true),
-        Err(error) => {
-            Err(Error::io(format!("remove the dead mount at '{}'", real.display()), error))
-        }
+        Err(error) => Err(Error::io(
+            format!("remove the dead mount at '{}'", real.display()),
+            error,
+        )),
     }
 }
 
@@ -166,7 +191,10 @@ struct Mounted {
 /// Returns what is mounted at exactly `dir`, the topmost if several are.
 fn top_mount_at(dir: &Path) -> Option<Mounted> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|&byte| byte == b'\n').filter_map(|line| mounted_at(line, dir)).next_back()
+    table
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| mounted_at(line, dir))
+        .next_back()
 }
 
 /// Reads a line of `mountinfo`: `ID PARENT MAJ:MIN ROOT DIR OPTIONS FIELD… - KIND SOURCE OPTIONS`.
@@ -177,7 +205,10 @@ fn mounted_at(line: &[u8], dir: &Path) -> Option<Mounted> {
     }
     let dash = fields.iter().skip(5).position(|field| *field == b"-")? + 5;
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
-    Some(Mounted { kind: text(fields.get(dash + 1)?), source: text(fields.get(dash + 2)?) })
+    Some(Mounted {
+        kind: text(fields.get(dash + 1)?),
+        source: text(fields.get(dash + 2)?),
+    })
 }
 
 /// Undoes the octal escapes of the mount table.
@@ -185,7 +216,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {
-        let octal = rest.get(1..4).and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = rest
+            .get(1..4)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(value) if byte == b'\\' => {
                 out.push(value);
@@ -202,7 +235,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// Turns a failed start of the session into our error.
 pub(super) fn start_error(dir: &Path, error: io::Error) -> Error {
-    Error::io(format!("start the session of the mount at '{}'", dir.display()), error)
+    Error::io(
+        format!("start the session of the mount at '{}'", dir.display()),
+        error,
+    )
 }
 
 #[cfg(test)]
@@ -213,13 +249,22 @@ mod tests {
     fn a_line_of_the_mount_table_is_read() {
         let line = b"36 35 0:52 / /mnt/a\\040b rw,relatime shared:1 - fuse.branchpoint /s#main rw";
         let found = mounted_at(line, Path::new("/mnt/a b")).unwrap();
-        assert_eq!(found, Mounted { kind: KIND.to_owned(), source: "/s#main".to_owned() });
+        assert_eq!(
+            found,
+            Mounted {
+                kind: KIND.to_owned(),
+                source: "/s#main".to_owned()
+            }
+        );
         assert_eq!(mounted_at(line, Path::new("/mnt/a")), None);
     }
 
     #[test]
     fn names_cannot_break_out_of_the_mount_table() {
-        assert_eq!(source_name(Path::new("/a b"), "x,allow_other\n"), "/a_b:x_allow_other_");
+        assert_eq!(
+            source_name(Path::new("/a b"), "x,allow_other\n"),
+            "/a_b:x_allow_other_"
+        );
     }
 
     #[test]

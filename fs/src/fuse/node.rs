@@ -33,7 +33,10 @@ impl Node {
     /// Returns the node that the kernel means by `raw`.
     pub(super) fn from_raw(raw: u64) -> Self {
         let slot = u32::try_from(raw >> INO_BITS).unwrap_or(u32::MAX);
-        Self { slot: SlotId(slot), ino: Ino(raw & INO_MASK) }
+        Self {
+            slot: SlotId(slot),
+            ino: Ino(raw & INO_MASK),
+        }
     }
 
     /// Returns the kernel's name for this node, or `None` if the inode number does not fit.
@@ -49,7 +52,10 @@ mod tests {
     #[test]
     fn the_first_slot_is_transparent() {
         for ino in [1, 2, INO_MASK] {
-            let node = Node { slot: SlotId::FIRST, ino: Ino(ino) };
+            let node = Node {
+                slot: SlotId::FIRST,
+                ino: Ino(ino),
+            };
             assert_eq!(node.raw(), Some(ino));
             assert_eq!(Node::from_raw(ino), node);
         }
@@ -57,13 +63,23 @@ mod tests {
 
     #[test]
     fn slots_do_not_meet() {
-        let node = Node { slot: SlotId(3), ino: Ino(1) };
+        let node = Node {
+            slot: SlotId(3),
+            ino: Ino(1),
+        };
         assert_eq!(node.raw(), Some((3 << 40) | 1));
         assert_eq!(Node::from_raw((3 << 40) | 1), node);
     }
 
     #[test]
     fn an_inode_number_that_does_not_fit_is_refused() {
-        assert_eq!(Node { slot: SlotId(1), ino: Ino(1 << 40) }.raw(), None);
+        assert_eq!(
+            Node {
+                slot: SlotId(1),
+                ino: Ino(1 << 40)
+            }
+            .raw(),
+            None
+        );
     }
 }

@@ -54,19 +54,29 @@ impl Notifier {
         // From the first byte, to the last.
         body.extend_from_slice(&0i64.to_ne_bytes());
         body.extend_from_slice(&0i64.to_ne_bytes());
-        self.send(INVALIDATE_INODE, &body, "drop an inode from the kernel's cache")
+        self.send(
+            INVALIDATE_INODE,
+            &body,
+            "drop an inode from the kernel's cache",
+        )
     }
 
     /// Makes the kernel drop one name. A name that it does not know is no error.
     pub(super) fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<()> {
-        let Ok(len) = u32::try_from(name.len()) else { return Ok(()) };
+        let Ok(len) = u32::try_from(name.len()) else {
+            return Ok(());
+        };
         let mut body = Vec::with_capacity(17 + name.len());
         body.extend_from_slice(&parent.to_ne_bytes());
         body.extend_from_slice(&len.to_ne_bytes());
         body.extend_from_slice(&0u32.to_ne_bytes());
         body.extend_from_slice(name);
         body.push(0);
-        self.send(INVALIDATE_ENTRY, &body, "drop a name from the kernel's cache")
+        self.send(
+            INVALIDATE_ENTRY,
+            &body,
+            "drop a name from the kernel's cache",
+        )
     }
 
     fn send(&self, what: u32, body: &[u8], step: &str) -> Result<()> {
@@ -94,8 +104,10 @@ mod tests {
 
     #[test]
     fn the_epoch_message_is_a_bare_header() {
-        let expected: Vec<u8> =
-            [16u32, 8, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let expected: Vec<u8> = [16u32, 8, 0, 0]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
         assert_eq!(message(INCREMENT_EPOCH, &[]), expected);
     }
 }

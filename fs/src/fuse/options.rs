@@ -86,7 +86,13 @@ mod tests {
     #[test]
     fn missing_fields_are_the_default() {
         let read: MountOptions = serde_json::from_str(r#"{"writeback_cache": false}"#).unwrap();
-        assert_eq!(read, MountOptions { writeback_cache: false, ..MountOptions::default() });
+        assert_eq!(
+            read,
+            MountOptions {
+                writeback_cache: false,
+                ..MountOptions::default()
+            }
+        );
     }
 
     #[test]
@@ -96,8 +102,15 @@ mod tests {
 
     #[test]
     fn survives_a_round_trip() {
-        let options = MountOptions { threads: 7, lifetime_s: 0, ..MountOptions::default() };
+        let options = MountOptions {
+            threads: 7,
+            lifetime_s: 0,
+            ..MountOptions::default()
+        };
         let text = serde_json::to_string(&options).unwrap();
-        assert_eq!(serde_json::from_str::<MountOptions>(&text).unwrap(), options);
+        assert_eq!(
+            serde_json::from_str::<MountOptions>(&text).unwrap(),
+            options
+        );
     }
 }

@@ -31,7 +31,12 @@ pub(super) struct Pace {
 impl Pace {
     /// Looks for up to `spin` after each answer, once there is something to look at.
     pub(super) fn new(spin: Duration) -> Self {
-        Self { device: OnceLock::new(), spin, looking: AtomicUsize::new(0), vain: AtomicU32::new(0) }
+        Self {
+            device: OnceLock::new(),
+            spin,
+            looking: AtomicUsize::new(0),
+            vain: AtomicU32::new(0),
+        }
     }
 
     /// Says which device to look at.
@@ -46,13 +51,18 @@ impl Pace {
         }
         let vain = self.vain.load(Ordering::Relaxed);
         if vain >= PATIENCE {
-            let next = if vain >= PATIENCE + REST { PATIENCE - 1 } else { vain + 1 };
+            let next = if vain >= PATIENCE + REST {
+                PATIENCE - 1
+            } else {
+                vain + 1
+            };
             self.vain.store(next, Ordering::Relaxed);
             return;
         }
         if self.looking.fetch_add(1, Ordering::Relaxed) == 0 {
             let found = self.device.get().is_some_and(|device| self.look(device));
-            self.vain.store(if found { 0 } else { vain + 1 }, Ordering::Relaxed);
+            self.vain
+                .store(if found { 0 } else { vain + 1 }, Ordering::Relaxed);
         }
         self.looking.fetch_sub(1, Ordering::Relaxed);
     }

@@ -100,13 +100,26 @@ impl Service {
 
     /// Hands `attr` to the kernel under a name that it may keep, and counts that it knows the inode.
     fn entry(gate: &Gate, slot: SlotId, attr: Attr) -> Result<Entry> {
-        let node = Node { slot, ino: attr.ino }.raw().ok_or(Errno::EOVERFLOW)?;
+        let node = Node {
+            slot,
+            ino: attr.ino,
+        }
+        .raw()
+        .ok_or(Errno::EOVERFLOW)?;
         gate.view.remember(attr.ino, 1);
-        Ok(Entry { node, attr, keep: true })
+        Ok(Entry {
+            node,
+            attr,
+            keep: true,
+        })
     }
 
     /// Returns the inode of `other`, which must be seen through the same slot as `node`.
     fn same_slot(node: Node, other: Node) -> Result<Ino> {
-        if node.slot == other.slot { Ok(other.ino) } else { Err(Errno::EXDEV.into()) }
+        if node.slot == other.slot {
+            Ok(other.ino)
+        } else {
+            Err(Errno::EXDEV.into())
+        }
     }
 }

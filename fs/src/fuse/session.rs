@@ -55,7 +55,11 @@ impl Mount {
 
         let everybody = nix::unistd::geteuid().is_root();
         let config = config(options, everybody);
-        let how = Attach { source: &source, read_only, everybody };
+        let how = Attach {
+            source: &source,
+            read_only,
+            everybody,
+        };
         let (session, device_file) = match mountpoint::attach(&dir, how)? {
             Some(file) => {
                 // From here on, every error has to take the mount away again.
@@ -113,13 +117,18 @@ impl Mount {
                 if !force {
                     return Err(error);
                 }
-                log::error!("while unmounting '{}' by force: {error}", self.dir.display());
+                log::error!(
+                    "while unmounting '{}' by force: {error}",
+                    self.dir.display()
+                );
             }
             mountpoint::detach(&self.dir, self.device, force)?;
         } else {
             mountpoint::clean_stale_mount(&self.dir)?;
         }
-        let Some(ended) = session.take() else { return Ok(()) };
+        let Some(ended) = session.take() else {
+            return Ok(());
+        };
         let deadline = Instant::now() + END_TIMEOUT;
         while !ended.guard.is_finished() {
             if Instant::now() > deadline {
@@ -130,7 +139,10 @@ impl Mount {
             std::thread::sleep(Duration::from_micros(200));
         }
         ended.join().map_err(|error| {
-            Error::io(format!("end the session of '{}'", self.dir.display()), error)
+            Error::io(
+                format!("end the session of '{}'", self.dir.display()),
+                error,
+            )
         })
     }
 }
@@ -161,13 +173,19 @@ impl Drop for Undo<'_> {
 }
 
 fn source_of(view: &View) -> String {
-    let shown = view.branch().unwrap_or_else(|| format!("layer-{}", view.head()));
+    let shown = view
+        .branch()
+        .unwrap_or_else(|| format!("layer-{}", view.head()));
     mountpoint::source_name(view.store().dir(), &shown)
 }
 
 fn config(options: &MountOptions, everybody: bool) -> Config {
     let mut config = Config::default();
-    config.acl = if everybody { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if everybody {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = options.clone_device;
     config

@@ -42,12 +42,20 @@ pub(super) struct Settling {
 impl Settling {
     /// Starts settling: cached pages of `stale` belong to `old`.
     pub(super) fn new(old: Arc<View>, thread: u32, stale: impl Iterator<Item = Ino>) -> Self {
-        Self { old, thread, stale: Mutex::new(stale.map(|ino| (ino, false)).collect()) }
+        Self {
+            old,
+            thread,
+            stale: Mutex::new(stale.map(|ino| (ino, false)).collect()),
+        }
     }
 
     /// Returns whether a page of `ino` that the kernel writes back may be one of the old view.
     pub(super) fn catches(&self, ino: Ino) -> bool {
-        self.stale.lock().get_mut(&ino).map(|seen| *seen = true).is_some()
+        self.stale
+            .lock()
+            .get_mut(&ino)
+            .map(|seen| *seen = true)
+            .is_some()
     }
 
     /// Ends the suspicion against `ino`. Returns whether a write of it was caught.
@@ -59,7 +67,12 @@ impl Settling {
 impl Slot {
     /// Makes a slot that shows `view`.
     pub(super) fn new(view: Arc<View>) -> Self {
-        Self { gate: RwLock::new(Gate { view, settling: None }) }
+        Self {
+            gate: RwLock::new(Gate {
+                view,
+                settling: None,
+            }),
+        }
     }
 
     /// Enters the gate for one operation.
@@ -88,7 +101,9 @@ pub(super) struct Slots {
 impl Slots {
     /// Makes the slots of a session that shows one view.
     pub(super) fn single(slot: Arc<Slot>) -> Self {
-        Self { list: RwLock::new(vec![Some(slot)]) }
+        Self {
+            list: RwLock::new(vec![Some(slot)]),
+        }
     }
 
     /// Returns a slot; one that is gone is stale to the kernel.

@@ -78,14 +78,27 @@ impl Mount {
     }
 
     fn forget_pages(&self, ino: Ino) -> Result<()> {
-        let Some(node) = (Node { slot: SlotId::FIRST, ino }).raw() else { return Ok(()) };
+        let Some(node) = (Node {
+            slot: SlotId::FIRST,
+            ino,
+        })
+        .raw() else {
+            return Ok(());
+        };
         self.notifier.invalidate_inode(node)?;
         // A write that came while the pages were being dropped may have been of a page read after the
         // exchange. It went to the old view, so the page, now clean, must not stay.
         let gate = self.slot.enter();
-        let caught = gate.settling.as_ref().is_some_and(|settling| settling.release(ino));
+        let caught = gate
+            .settling
+            .as_ref()
+            .is_some_and(|settling| settling.release(ino));
         drop(gate);
-        if caught { self.notifier.invalidate_inode(node) } else { Ok(()) }
+        if caught {
+            self.notifier.invalidate_inode(node)
+        } else {
+            Ok(())
+        }
     }
 
     /// On kernels that cannot expire all names at once: every name below every directory that the
@@ -105,15 +118,21 @@ impl Mount {
             })?;
         }
         let root = Ino::ROOT.0;
-        names.iter().try_for_each(|name| self.notifier.invalidate_entry(root, name))
+        names
+            .iter()
+            .try_for_each(|name| self.notifier.invalidate_entry(root, name))
     }
 
     /// Step 4 for one file. Failures are left: the file is being executed, or its last descriptor was
     /// closed meanwhile, and then the kernel asks for everything the next time.
     fn correct_size_and_time(&self, ino: Ino) {
-        let Ok(attr) = self.slot.view().getattr(ino) else { return };
+        let Ok(attr) = self.slot.view().getattr(ino) else {
+            return;
+        };
         let path = control::path(&self.dir, ino);
-        let Ok(known) = sys::identity(&path) else { return };
+        let Ok(known) = sys::identity(&path) else {
+            return;
+        };
         if known.device != (self.device.major, self.device.minor) || known.ino != ino.0 {
             return;
         }
@@ -125,7 +144,13 @@ impl Mount {
         if known.size != attr.size || known.mtime != (attr.mtime.secs, attr.mtime.nanos) {
             let omit = TimeSpec::UTIME_OMIT;
             let mtime = TimeSpec::new(attr.mtime.secs, i64::from(attr.mtime.nanos));
-            let _ = utimensat(AT_FDCWD, &path, &omit, &mtime, UtimensatFlags::NoFollowSymlink);
+            let _ = utimensat(
+                AT_FDCWD,
+                &path,
+                &omit,
+                &mtime,
+                UtimensatFlags::NoFollowSymlink,
+            );
         }
     }
 }
@@ -134,11 +159,18 @@ impl Mount {
 fn exchange(gate: &mut Gate, new: Arc<View>) -> Outdated {
     let old = gate.view.clone();
     let references = old.take_references();
-    let known: HashSet<Ino> = references.iter().map(|&(ino, _)| ino).chain([Ino::ROOT]).collect();
+    let known: HashSet<Ino> = references
+        .iter()
+        .map(|&(ino, _)| ino)
+        .chain([Ino::ROOT])
+        .collect();
     let inodes: Vec<Ino> = match old.delta_inodes(&new) {
-        Ok(delta) => {
-            delta.inodes.into_iter().chain(delta.dirs).filter(|ino| known.contains(ino)).collect()
-        }
+        Ok(delta) => delta
+            .inodes
+            .into_iter()
+            .chain(delta.dirs)
+            .filter(|ino| known.contains(ino))
+            .collect(),
         Err(error) => {
             log::error!("cannot tell what differs, so the kernel forgets everything: {error}");
             known.into_iter().collect()
@@ -146,7 +178,13 @@ fn exchange(gate: &mut Gate, new: Arc<View>) -> Outdated {
     };
     new.adopt_references(&references);
     let is_file = |ino: &Ino| {
-        matches!(new.getattr(*ino), Ok(Attr { kind: FileKind::Regular, .. }))
+        matches!(
+            new.getattr(*ino),
+            Ok(Attr {
+                kind: FileKind::Regular,
+                ..
+            })
+        )
     };
     let files: Vec<Ino> = inodes.iter().copied().filter(is_file).collect();
     let thread = nix::unistd::gettid().as_raw().cast_unsigned();

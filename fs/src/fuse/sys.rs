@@ -23,7 +23,14 @@ pub(super) fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
     let (no_key, no_value) = (std::ptr::null::<u8>(), std::ptr::null::<u8>());
     // SAFETY: `context` is open; this command takes no key and no value.
     let created = unsafe {
-        libc::syscall(libc::SYS_fsconfig, raw, FSCONFIG_CMD_CREATE, no_key, no_value, 0)
+        libc::syscall(
+            libc::SYS_fsconfig,
+            raw,
+            FSCONFIG_CMD_CREATE,
+            no_key,
+            no_value,
+            0,
+        )
     };
     if created < 0 {
         return Err(io::Error::last_os_error());
@@ -56,8 +63,7 @@ pub(super) fn identity(path: &Path) -> io::Result<Identity> {
     let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
     let mask = libc::STATX_BASIC_STATS;
     // SAFETY: `path` is a valid C string and `out` has room for the structure.
-    let done =
-        unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
+    let done = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -32,24 +32,32 @@ impl Fixture {
     /// Returns what the view holds under `name` in its root, without asking the kernel.
     pub(crate) fn stored(&self, name: &str) -> Vec<u8> {
         let view = self.mount.view();
-        let attr = view.lookup(branchpoint_fs::id::Ino::ROOT, name.as_bytes()).expect(name);
+        let attr = view
+            .lookup(branchpoint_fs::id::Ino::ROOT, name.as_bytes())
+            .expect(name);
         let mut content = Vec::new();
         let size = u32::try_from(attr.size).expect("test files are small");
-        view.read(attr.ino, 0, size, &mut content).expect("read from the view");
+        view.read(attr.ino, 0, size, &mut content)
+            .expect("read from the view");
         content
     }
 
     /// Takes a checkpoint of everything that was written.
     pub(crate) fn checkpoint(&self) -> CheckpointInfo {
         self.mount.flush().expect("flush");
-        self.store.checkpoint("main", None, false).expect("checkpoint")
+        self.store
+            .checkpoint("main", None, false)
+            .expect("checkpoint")
     }
 
     /// Rolls the mounted branch back in place.
     pub(crate) fn rollback(&self, to: &CheckpointInfo) {
         self.mount
             .switch(|| {
-                let to = Revision::Checkpoint { id: to.id, layer: to.layer };
+                let to = Revision::Checkpoint {
+                    id: to.id,
+                    layer: to.layer,
+                };
                 self.store.rollback("main", &to, None)?;
                 self.store.view("main")
             })
@@ -60,7 +68,9 @@ impl Fixture {
 /// Runs `test` on a mounted empty store, with a time limit.
 pub(crate) fn on_mount(options: MountOptions, test: impl FnOnce(&Fixture) + Send + 'static) {
     limited(move || {
-        let Some(fixture) = mounted(options, None) else { return };
+        let Some(fixture) = mounted(options, None) else {
+            return;
+        };
         test(&fixture);
     });
 }
@@ -71,7 +81,10 @@ pub(crate) fn mounted(options: MountOptions, base: Option<&dyn Fn(&Path)>) -> Op
         eprintln!("not run: needs root and /dev/fuse");
         return None;
     }
-    let temp = tempfile::Builder::new().prefix("branchpoint-mount-").tempdir().expect("tempdir");
+    let temp = tempfile::Builder::new()
+        .prefix("branchpoint-mount-")
+        .tempdir()
+        .expect("tempdir");
     let (store_dir, dir) = (temp.path().join("store"), temp.path().join("mnt"));
     fs::create_dir(&dir).expect("mkdir");
     let base = base.map(|fill| {

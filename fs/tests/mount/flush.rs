@@ -13,7 +13,12 @@ use crate::fixture::on_mount;
 use crate::sys::Mapping;
 
 fn sized(path: &std::path::Path, bytes: u64) -> File {
-    let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).to_owned();
+    let options = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .to_owned();
     let file = options.open(path).expect("create");
     file.set_len(bytes).expect("size");
     file
@@ -52,9 +57,12 @@ fn what_an_open_descriptor_wrote_is_flushed() {
 #[test]
 fn many_files_at_once_are_flushed() {
     on_mount(MountOptions::default(), |f| {
-        let files: Vec<File> = (0..300).map(|i| sized(&f.path(&format!("f{i}")), 0)).collect();
+        let files: Vec<File> = (0..300)
+            .map(|i| sized(&f.path(&format!("f{i}")), 0))
+            .collect();
         for (i, file) in files.iter().enumerate() {
-            file.write_all_at(&vec![u8::try_from(i % 251).unwrap(); 10_000], 0).unwrap();
+            file.write_all_at(&vec![u8::try_from(i % 251).unwrap(); 10_000], 0)
+                .unwrap();
         }
         f.mount.flush().unwrap();
         for i in 0..files.len() {
@@ -129,12 +137,18 @@ fn nothing_to_flush_is_cheap() {
 
 #[test]
 fn a_flush_of_write_through_mounts_works_too() {
-    on_mount(MountOptions { writeback_cache: false, ..MountOptions::default() }, |f| {
-        let file = sized(&f.path("a"), 4096);
-        let mapping = Mapping::new(&file, 4096);
-        drop(file);
-        mapping.set(7, b'x');
-        f.mount.flush().unwrap();
-        assert_eq!(f.stored("a")[7], b'x');
-    });
+    on_mount(
+        MountOptions {
+            writeback_cache: false,
+            ..MountOptions::default()
+        },
+        |f| {
+            let file = sized(&f.path("a"), 4096);
+            let mapping = Mapping::new(&file, 4096);
+            drop(file);
+            mapping.set(7, b'x');
+            f.mount.flush().unwrap();
+            assert_eq!(f.stored("a")[7], b'x');
+        },
+    );
 }

@@ -14,13 +14,20 @@ fn work(f: &Fixture) {
     assert!(!f.path("d/a").exists());
     fs::write(f.path("d/a"), vec![1; 300_000]).unwrap();
     assert_eq!(fs::read(f.path("d/a")).unwrap(), vec![1; 300_000]);
-    let mut log = OpenOptions::new().append(true).create(true).open(f.path("d/log")).unwrap();
+    let mut log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(f.path("d/log"))
+        .unwrap();
     log.write_all(b"one").unwrap();
     log.write_all(b"two").unwrap();
     drop(log);
     assert_eq!(fs::read_to_string(f.path("d/log")).unwrap(), "onetwo");
     std::os::unix::fs::symlink("log", f.path("d/link")).unwrap();
-    assert_eq!(fs::read_link(f.path("d/link")).unwrap().to_str(), Some("log"));
+    assert_eq!(
+        fs::read_link(f.path("d/link")).unwrap().to_str(),
+        Some("log")
+    );
     fs::rename(f.path("d/a"), f.path("b")).unwrap();
     assert_eq!(fs::read_dir(f.path("d")).unwrap().count(), 2);
     let checkpoint = f.checkpoint();
@@ -29,7 +36,11 @@ fn work(f: &Fixture) {
     f.rollback(&checkpoint);
     assert!(!f.path("extra").exists());
     assert_eq!(fs::metadata(f.path("b")).unwrap().len(), 300_000);
-    let file = OpenOptions::new().read(true).write(true).open(f.path("b")).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(f.path("b"))
+        .unwrap();
     let mapping = Mapping::new(&file, 4096);
     drop(file);
     mapping.set(0, 9);

@@ -25,16 +25,23 @@ fn read_only(f: &Fixture, options: &MountOptions) -> Mount {
 
 fn check(options: MountOptions) {
     limited(move || {
-        let Some(f) = mounted(MountOptions::default(), Some(&fill)) else { return };
+        let Some(f) = mounted(MountOptions::default(), Some(&fill)) else {
+            return;
+        };
         let mount = read_only(&f, &options);
         let path = |name: &str| mount.dir().join(name);
         for _ in 0..3 {
             assert_eq!(fs::read_to_string(path("plain")).unwrap(), "from the base");
-            assert_eq!(fs::read_to_string(path("changed")).unwrap(), "from the layer");
+            assert_eq!(
+                fs::read_to_string(path("changed")).unwrap(),
+                "from the layer"
+            );
         }
         // Several at once, of both kinds.
         let open: Vec<File> = (0..4).map(|_| File::open(path("plain")).unwrap()).collect();
-        let other: Vec<File> = (0..4).map(|_| File::open(path("changed")).unwrap()).collect();
+        let other: Vec<File> = (0..4)
+            .map(|_| File::open(path("changed")).unwrap())
+            .collect();
         let mut buffer = [0; 8];
         for file in open.iter().chain(&other) {
             file.read_exact_at(&mut buffer, 0).unwrap();
@@ -42,9 +49,17 @@ fn check(options: MountOptions) {
         }
         drop(open);
         assert_eq!(fs::read_to_string(path("plain")).unwrap(), "from the base");
-        assert!(std::process::Command::new(path("program")).status().unwrap().success());
+        assert!(
+            std::process::Command::new(path("program"))
+                .status()
+                .unwrap()
+                .success()
+        );
         let refused = fs::write(path("plain"), "x").unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(nix::errno::Errno::EROFS as i32));
+        assert_eq!(
+            refused.raw_os_error(),
+            Some(nix::errno::Errno::EROFS as i32)
+        );
         assert!(fs::remove_file(path("plain")).is_err());
         drop(other);
         mount.unmount(false).unwrap();
@@ -58,13 +73,18 @@ fn a_checkpoint_is_read_through_the_kernel() {
 
 #[test]
 fn a_checkpoint_is_read_through_the_daemon() {
-    check(MountOptions { passthrough: false, ..MountOptions::default() });
+    check(MountOptions {
+        passthrough: false,
+        ..MountOptions::default()
+    });
 }
 
 #[test]
 fn later_changes_do_not_show() {
     limited(|| {
-        let Some(f) = mounted(MountOptions::default(), Some(&fill)) else { return };
+        let Some(f) = mounted(MountOptions::default(), Some(&fill)) else {
+            return;
+        };
         let mount = read_only(&f, &MountOptions::default());
         fs::write(f.path("changed"), "later").unwrap();
         fs::write(f.path("added"), "later").unwrap();

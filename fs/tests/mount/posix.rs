@@ -76,7 +76,11 @@ fn a_created_file_is_open_for_what_was_asked_whatever_its_mode() {
             .unwrap();
         file.write_all_at(b"hello", 0).unwrap();
         assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o444 & !umask());
-        let truncated = OpenOptions::new().write(true).create(true).truncate(true).to_owned();
+        let truncated = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .to_owned();
         truncated.open(f.path("a")).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 0);
     });
@@ -84,7 +88,10 @@ fn a_created_file_is_open_for_what_was_asked_whatever_its_mode() {
 
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))
+        .unwrap();
     u32::from_str_radix(line.trim(), 8).unwrap()
 }
 
@@ -92,12 +99,18 @@ fn umask() -> u32 {
 fn a_name_found_missing_is_there_once_it_is_made() {
     on_mount(MountOptions::default(), |f| {
         for _ in 0..3 {
-            assert_eq!(File::open(f.path("a")).unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                File::open(f.path("a")).unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
         }
         fs::write(f.path("a"), "now").unwrap();
         assert_eq!(fs::read_to_string(f.path("a")).unwrap(), "now");
         fs::remove_file(f.path("a")).unwrap();
-        assert_eq!(File::open(f.path("a")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            File::open(f.path("a")).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
     });
 }
 
@@ -154,7 +167,10 @@ fn appends_of_several_descriptors_do_not_overwrite_each_other() {
         for i in 0..4 {
             assert_eq!(log.iter().filter(|&&byte| byte == b'a' + i).count(), 1000);
         }
-        assert!(log.chunks(10).all(|chunk| chunk.iter().all(|byte| *byte == chunk[0])));
+        assert!(
+            log.chunks(10)
+                .all(|chunk| chunk.iter().all(|byte| *byte == chunk[0]))
+        );
     });
 }
 
@@ -162,7 +178,10 @@ fn appends_of_several_descriptors_do_not_overwrite_each_other() {
 fn direct_io_reads_an_odd_tail() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), vec![b'x'; 5000]).unwrap();
-        let direct = rw().custom_flags(OFlag::O_DIRECT.bits()).open(f.path("a")).unwrap();
+        let direct = rw()
+            .custom_flags(OFlag::O_DIRECT.bits())
+            .open(f.path("a"))
+            .unwrap();
         let mut buffer = Aligned([0; 8192]);
         assert_eq!(direct.read_at(&mut buffer.0, 0).unwrap(), 5000);
         assert!(buffer.0[..5000].iter().all(|&byte| byte == b'x'));
@@ -195,7 +214,10 @@ fn hard_links_are_one_file() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), "one").unwrap();
         fs::hard_link(f.path("a"), f.path("b")).unwrap();
-        let (a, b) = (fs::metadata(f.path("a")).unwrap(), fs::metadata(f.path("b")).unwrap());
+        let (a, b) = (
+            fs::metadata(f.path("a")).unwrap(),
+            fs::metadata(f.path("b")).unwrap(),
+        );
         assert_eq!((a.ino(), a.nlink()), (b.ino(), 2));
         fs::write(f.path("b"), "both").unwrap();
         assert_eq!(fs::read_to_string(f.path("a")).unwrap(), "both");
@@ -208,7 +230,12 @@ fn hard_links_are_one_file() {
 fn times_before_1970_and_nanoseconds_survive() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), "").unwrap();
-        for (secs, nanos) in [(0, 1), (-1, 999_999_999), (-2_000_000, 1), (1_700_000_000, 123)] {
+        for (secs, nanos) in [
+            (0, 1),
+            (-1, 999_999_999),
+            (-2_000_000, 1),
+            (1_700_000_000, 123),
+        ] {
             let time = nix::sys::time::TimeSpec::new(secs, nanos);
             let path = f.path("a");
             let follow = nix::sys::stat::UtimensatFlags::FollowSymlink;

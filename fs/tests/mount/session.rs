@@ -46,7 +46,10 @@ fn unmounting_writes_out_what_the_kernel_holds() {
         }
         f.mount.unmount(false).unwrap();
         for i in 0..50 {
-            assert_eq!(f.stored(&format!("f{i}")), format!("content {i}").into_bytes());
+            assert_eq!(
+                f.stored(&format!("f{i}")),
+                format!("content {i}").into_bytes()
+            );
         }
     });
 }
@@ -69,7 +72,10 @@ fn a_second_mount_at_the_same_place_is_refused() {
     on_mount(MountOptions::default(), |f| {
         let view = f.mount.view();
         let refused = Mount::new(view, f.mount.dir(), &MountOptions::default()).unwrap_err();
-        assert!(refused.to_string().contains("mounted there already"), "{refused}");
+        assert!(
+            refused.to_string().contains("mounted there already"),
+            "{refused}"
+        );
         fs::write(f.path("a"), "").unwrap();
     });
 }
@@ -77,7 +83,9 @@ fn a_second_mount_at_the_same_place_is_refused() {
 #[test]
 fn places_that_cannot_be_mounted_on_are_refused() {
     limited(|| {
-        let Some(f) = mounted(MountOptions::default(), None) else { return };
+        let Some(f) = mounted(MountOptions::default(), None) else {
+            return;
+        };
         let file = f.temp.path().join("file");
         File::create(&file).unwrap();
         for bad in [file, f.temp.path().join("missing")] {
@@ -89,7 +97,9 @@ fn places_that_cannot_be_mounted_on_are_refused() {
 #[test]
 fn odd_names_of_the_mount_point_work() {
     limited(|| {
-        let Some(f) = mounted(MountOptions::default(), None) else { return };
+        let Some(f) = mounted(MountOptions::default(), None) else {
+            return;
+        };
         let checkpoint = f.checkpoint();
         for name in ["a,b", "with space", "new\nline", "back\\slash", "\u{e9}"] {
             let dir = f.temp.path().join(name);
@@ -119,7 +129,10 @@ fn a_mount_whose_session_died_is_cleaned_away_and_can_be_made_again() {
         nix::mount::umount2(f.mount.dir(), nix::mount::MntFlags::MNT_FORCE).unwrap_err();
         drop(held);
         let dead = fs::write(f.path("a"), "").unwrap_err();
-        assert_eq!(dead.raw_os_error(), Some(nix::errno::Errno::ENOTCONN as i32));
+        assert_eq!(
+            dead.raw_os_error(),
+            Some(nix::errno::Errno::ENOTCONN as i32)
+        );
         assert!(clean_stale_mount(f.mount.dir()).unwrap());
         assert!(fs::metadata(f.mount.dir()).is_ok());
         let again = Mount::new(f.mount.view(), f.mount.dir(), &MountOptions::default()).unwrap();

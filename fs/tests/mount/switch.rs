@@ -13,8 +13,9 @@ use crate::sys::Mapping;
 
 fn names(f: &Fixture, dir: &str) -> Vec<String> {
     let entries = fs::read_dir(f.path(dir)).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -31,7 +32,10 @@ fn content_size_and_time_of_closed_files() {
         let after = fs::metadata(f.path("a")).unwrap();
         assert_eq!(fs::read_to_string(f.path("a")).unwrap(), "old and long");
         assert_eq!(after.ino(), before.ino());
-        assert_eq!((after.mtime(), after.mtime_nsec()), (before.mtime(), before.mtime_nsec()));
+        assert_eq!(
+            (after.mtime(), after.mtime_nsec()),
+            (before.mtime(), before.mtime_nsec())
+        );
     });
 }
 
@@ -41,7 +45,11 @@ fn content_size_and_time_through_a_descriptor() {
         fs::write(f.path("a"), "old and long").unwrap();
         let before = fs::metadata(f.path("a")).unwrap();
         let checkpoint = f.checkpoint();
-        let mut open = OpenOptions::new().read(true).write(true).open(f.path("a")).unwrap();
+        let mut open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(f.path("a"))
+            .unwrap();
         open.set_len(0).unwrap();
         open.write_all_at(b"new", 0).unwrap();
         f.rollback(&checkpoint);
@@ -51,7 +59,10 @@ fn content_size_and_time_through_a_descriptor() {
         assert_eq!(text, "old and long");
         let after = open.metadata().unwrap();
         assert_eq!(after.len(), 12);
-        assert_eq!((after.mtime(), after.mtime_nsec()), (before.mtime(), before.mtime_nsec()));
+        assert_eq!(
+            (after.mtime(), after.mtime_nsec()),
+            (before.mtime(), before.mtime_nsec())
+        );
         // And writing goes on, in the new view.
         open.write_all_at(b"OLD", 0).unwrap();
         f.mount.flush().unwrap();
@@ -64,7 +75,11 @@ fn a_file_that_shrinks_under_a_descriptor() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), "short").unwrap();
         let checkpoint = f.checkpoint();
-        let open = OpenOptions::new().read(true).write(true).open(f.path("a")).unwrap();
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(f.path("a"))
+            .unwrap();
         open.write_all_at(&[b'x'; 100_000], 0).unwrap();
         f.rollback(&checkpoint);
         assert_eq!(open.metadata().unwrap().len(), 5);
@@ -79,7 +94,11 @@ fn pages_of_a_mapping() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), vec![b'o'; 8192]).unwrap();
         let checkpoint = f.checkpoint();
-        let file = OpenOptions::new().read(true).write(true).open(f.path("a")).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(f.path("a"))
+            .unwrap();
         let mapping = Mapping::new(&file, 8192);
         drop(file);
         mapping.set(0, b'n');
@@ -138,13 +157,23 @@ fn a_descriptor_of_a_file_that_is_no_more_is_stale() {
     on_mount(MountOptions::default(), |f| {
         let checkpoint = f.checkpoint();
         fs::write(f.path("a"), "new").unwrap();
-        let open = OpenOptions::new().read(true).write(true).open(f.path("a")).unwrap();
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(f.path("a"))
+            .unwrap();
         let mut buffer = [0; 3];
         open.read_exact_at(&mut buffer, 0).unwrap();
         f.rollback(&checkpoint);
-        assert_eq!(open.metadata().unwrap_err().raw_os_error(), Some(libc_estale()));
+        assert_eq!(
+            open.metadata().unwrap_err().raw_os_error(),
+            Some(libc_estale())
+        );
         assert!(open.read_at(&mut buffer, 0).is_err());
-        assert_eq!(File::open(f.path("a")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            File::open(f.path("a")).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
     });
 }
 
@@ -184,9 +213,15 @@ fn an_untouched_file_keeps_its_pages() {
 
 /// Returns how many pages of the file the kernel holds, as `fincore` says; 0 if there is none.
 fn resident(path: &std::path::Path) -> u64 {
-    let output = std::process::Command::new("fincore").args(["-n", "-o", "PAGES"]).arg(path).output();
+    let output = std::process::Command::new("fincore")
+        .args(["-n", "-o", "PAGES"])
+        .arg(path)
+        .output();
     let Ok(output) = output else { return 0 };
-    String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
+    String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .unwrap_or(0)
 }
 
 #[test]
@@ -208,7 +243,8 @@ fn a_rollback_under_load_leaves_kernel_and_view_in_agreement() {
                     while !stop.load(Ordering::Relaxed) {
                         let value = b'a' + u8::try_from(step % 26).unwrap();
                         if i % 2 == 0 {
-                            file.write_all_at(&[value; 100], (step % 190 * 100) as u64).unwrap();
+                            file.write_all_at(&[value; 100], (step % 190 * 100) as u64)
+                                .unwrap();
                         } else {
                             mapping.set(step * 37 % 20_000, value);
                         }
@@ -228,7 +264,10 @@ fn a_rollback_under_load_leaves_kernel_and_view_in_agreement() {
         f.mount.flush().unwrap();
         for i in 0..8 {
             let name = format!("f{i}");
-            assert!(fs::read(f.path(&name)).unwrap() == f.stored(&name), "{name} differs");
+            assert!(
+                fs::read(f.path(&name)).unwrap() == f.stored(&name),
+                "{name} differs"
+            );
         }
     });
 }

@@ -21,7 +21,10 @@ impl Mapping {
         // SAFETY: the kernel chooses the address, so nothing that exists is replaced.
         let start = unsafe { libc::mmap(anywhere, len, access, libc::MAP_SHARED, fd, 0) };
         assert_ne!(start, libc::MAP_FAILED, "{}", io::Error::last_os_error());
-        Self { start: NonNull::new(start.cast()).expect("not at address 0"), len }
+        Self {
+            start: NonNull::new(start.cast()).expect("not at address 0"),
+            len,
+        }
     }
 
     /// Writes one byte through the mapping.

@@ -12,8 +12,14 @@ use crate::fuse::service::Context;
 
 /// Returns who asks.
 pub(super) fn context(request: &Request) -> Context {
-    let caller = Caller { uid: request.uid(), gid: request.gid() };
-    Context { caller, thread: request.pid() }
+    let caller = Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+    };
+    Context {
+        caller,
+        thread: request.pid(),
+    }
 }
 
 /// Returns what the kernel means by a node id.
@@ -54,7 +60,10 @@ fn timestamp(time: SystemTime) -> Timestamp {
         Err(before) => {
             let before: Duration = before.duration();
             let secs = before.as_secs().cast_signed().wrapping_neg();
-            Timestamp { secs, nanos: before.subsec_nanos() }
+            Timestamp {
+                secs,
+                nanos: before.subsec_nanos(),
+            }
         }
     }
 }
@@ -124,8 +133,17 @@ mod tests {
 
     #[test]
     fn times_survive_fuser() {
-        for (secs, nanos) in [(0, 0), (5, 1), (-1, 0), (-1, 999_999_999), (-2, 800_000_000)] {
-            assert_eq!(timestamp(fuser_time(secs, nanos)), Timestamp { secs, nanos });
+        for (secs, nanos) in [
+            (0, 0),
+            (5, 1),
+            (-1, 0),
+            (-1, 999_999_999),
+            (-2, 800_000_000),
+        ] {
+            assert_eq!(
+                timestamp(fuser_time(secs, nanos)),
+                Timestamp { secs, nanos }
+            );
         }
     }
 

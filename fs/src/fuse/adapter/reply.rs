@@ -26,7 +26,10 @@ pub(in crate::fuse) struct Lifetimes {
 impl Lifetimes {
     /// Returns the lifetimes that `options` ask for.
     pub(in crate::fuse) fn of(options: &MountOptions) -> Self {
-        Self { kept: options.lifetime(), negative: options.negative_entries }
+        Self {
+            kept: options.lifetime(),
+            negative: options.negative_entries,
+        }
     }
 
     /// Returns the lifetime of names and attributes.
@@ -49,7 +52,11 @@ impl Lifetimes {
         match entry {
             Ok(entry) => {
                 let attr = file_attr(entry.node, &entry.attr);
-                let kept = if entry.keep { self.kept } else { Duration::ZERO };
+                let kept = if entry.keep {
+                    self.kept
+                } else {
+                    Duration::ZERO
+                };
                 // fuser has one field for node id and inode number. Where they differ, the kernel is
                 // made to ask for the attributes, whose answer has the number alone.
                 let same = entry.node == entry.attr.ino.0;

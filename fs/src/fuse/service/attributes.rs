@@ -40,7 +40,10 @@ impl Service {
                 // its own. Nobody can look up a file without names again, so there is no point in
                 // storing it.
                 if attr.nlink == 0 && change.mtime == Some(SetTime::At(attr.mtime)) {
-                    return Ok(Attr { ctime: change.ctime.unwrap_or(attr.ctime), ..attr });
+                    return Ok(Attr {
+                        ctime: change.ctime.unwrap_or(attr.ctime),
+                        ..attr
+                    });
                 }
             }
             gate.view.setattr(context.caller, ino, change)
@@ -92,7 +95,15 @@ impl Service {
 /// Returns whether `change` is what the kernel sends when it writes back an inode: the times of
 /// last modification and change that it kept itself, and nothing else.
 fn is_time_of_cached_writes(change: &SetAttr) -> bool {
-    let SetAttr { perm, uid, gid, size, atime, mtime, ctime } = change;
+    let SetAttr {
+        perm,
+        uid,
+        gid,
+        size,
+        atime,
+        mtime,
+        ctime,
+    } = change;
     perm.is_none()
         && uid.is_none()
         && gid.is_none()

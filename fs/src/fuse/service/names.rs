@@ -60,8 +60,15 @@ impl Service {
         file: NewFile,
     ) -> Result<Entry> {
         self.with(parent, |gate, ino| {
-            let NewFile { kind, perm, umask, rdev } = file;
-            let attr = gate.view.mknod(context.caller, ino, name, kind, perm, umask, rdev)?;
+            let NewFile {
+                kind,
+                perm,
+                umask,
+                rdev,
+            } = file;
+            let attr = gate
+                .view
+                .mknod(context.caller, ino, name, kind, perm, umask, rdev)?;
             Self::entry(&gate, parent.slot, attr)
         })
     }
@@ -129,7 +136,8 @@ impl Service {
     ) -> Result<()> {
         let to_ino = Self::same_slot(from.0, to.0)?;
         self.with(from.0, |gate, from_ino| {
-            gate.view.rename(context.caller, from_ino, from.1, to_ino, to.1, mode)
+            gate.view
+                .rename(context.caller, from_ino, from.1, to_ino, to.1, mode)
         })
     }
 
@@ -144,7 +152,12 @@ impl Service {
         self.with_file(node, |gate, ino| {
             gate.view.readdir(ino, cookie, &mut |entry| {
                 // A number that does not fit is shown and cannot be looked up.
-                let raw = Node { slot: node.slot, ino: entry.ino }.raw().unwrap_or(entry.ino.0);
+                let raw = Node {
+                    slot: node.slot,
+                    ino: entry.ino,
+                }
+                .raw()
+                .unwrap_or(entry.ino.0);
                 visit(raw, entry)
             })
         })
@@ -160,7 +173,11 @@ impl Service {
     ) -> Result<()> {
         self.with_file(node, |gate, ino| {
             gate.view.readdir_plus(ino, cookie, &mut |entry, attr| {
-                let Some(raw) = (Node { slot: node.slot, ino: entry.ino }).raw() else {
+                let Some(raw) = (Node {
+                    slot: node.slot,
+                    ino: entry.ino,
+                })
+                .raw() else {
                     return true;
                 };
                 let taken = visit(raw, entry, attr);
