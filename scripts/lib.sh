@@ -12,7 +12,7 @@ branchpoint_at() {
 checkpoint_at() {
     local store=$1 branch=$2
     shift 2
-    branchpoint_at "$store" checkpoint --branch "$branch" --json "$@"
+    branchpoint_at "$store" checkpoint "$branch" --json "$@"
 }
 
 # Prints the field $1 of the JSON object on standard input; nothing if it is not there.

@@ -96,7 +96,7 @@ start() {
     STORE="$WORK/store" BASE="$WORK/base"
     mkdir -p "$BASE" "$WORK/mnt"
     if declare -F fill_base >/dev/null; then step "set up the base" fill_base "$BASE"; fi
-    bp init "$STORE" --base "$BASE" >/dev/null
+    bp init --base "$BASE" >/dev/null
     bp mount main "$WORK/mnt" >/dev/null
     MOUNT="$WORK/mnt" ROOT="$WORK/mnt"
     remember_daemon "$STORE" "$WORK"
