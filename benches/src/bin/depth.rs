@@ -22,7 +22,11 @@ fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
     let dir = PathBuf::from(args.next().context("usage: depth STORE [MOST]")?);
     let most: u32 = match args.next() {
-        Some(text) => text.to_str().context("MOST is not text")?.parse().context("MOST")?,
+        Some(text) => text
+            .to_str()
+            .context("MOST is not text")?
+            .parse()
+            .context("MOST")?,
         None => 10_000,
     };
     for shape in ["depth", "width"] {
@@ -50,7 +54,17 @@ struct Bench {
 impl Bench {
     fn new(store: Arc<Store>) -> Result<Self> {
         let view = store.view("main")?;
-        let file = view.mknod(Caller::ROOT, Ino::ROOT, b"file", FileKind::Regular, 0o644, 0, 0)?.ino;
+        let file = view
+            .mknod(
+                Caller::ROOT,
+                Ino::ROOT,
+                b"file",
+                FileKind::Regular,
+                0o644,
+                0,
+                0,
+            )?
+            .ino;
         let block = vec![7_u8; 1 << 20];
         for mebibyte in 0..FILE_BLOCKS / 256 {
             view.write(file, mebibyte << 20, &block, false)?;
@@ -64,7 +78,10 @@ impl Bench {
     fn touch(&self, branch: &str, n: u32) -> Result<()> {
         let block = [n.to_le_bytes()[0]; 4096];
         let index = (u64::from(n) * 7919) % FILE_BLOCKS;
-        Ok(self.store.view(branch)?.write(self.file, index * BLOCK_BYTES, &block, false)?)
+        Ok(self
+            .store
+            .view(branch)?
+            .write(self.file, index * BLOCK_BYTES, &block, false)?)
     }
 
     /// Adds checkpoints one on the other, or branches side by side, each with a change of its own.
@@ -126,7 +143,12 @@ impl Bench {
                 state ^= state >> 7;
                 state ^= state << 17;
                 buffer.clear();
-                view.read(self.file, (state % FILE_BLOCKS) * BLOCK_BYTES, 4096, &mut buffer)?;
+                view.read(
+                    self.file,
+                    (state % FILE_BLOCKS) * BLOCK_BYTES,
+                    4096,
+                    &mut buffer,
+                )?;
             }
             let micros = started.elapsed().as_secs_f64() * 1e6;
             Ok(micros / f64::from(u32::try_from(count)?))

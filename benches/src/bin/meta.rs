@@ -14,11 +14,19 @@ fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
     let dir = PathBuf::from(args.next().context("usage: meta DIR [COUNT]")?);
     let count: u32 = match args.next() {
-        Some(text) => text.to_str().context("COUNT is not text")?.parse().context("COUNT")?,
+        Some(text) => text
+            .to_str()
+            .context("COUNT is not text")?
+            .parse()
+            .context("COUNT")?,
         None => 5000,
     };
     ensure!(count > 0, "COUNT must be positive");
-    ensure!(fs::read_dir(&dir)?.next().is_none(), "{} is not empty", dir.display());
+    ensure!(
+        fs::read_dir(&dir)?.next().is_none(),
+        "{} is not empty",
+        dir.display()
+    );
     let results = measure(&dir, count)?;
     println!("{}", serde_json::to_string(&results)?);
     Ok(())
@@ -31,14 +39,24 @@ fn measure(root: &Path, count: u32) -> Result<Results> {
     let directories = count.div_ceil(FILES_A_DIRECTORY);
     let path = |n: u32| root.join(format!("d{}/f{n}", n / FILES_A_DIRECTORY));
 
-    timed(&mut results, "mkdir_us", directories, |n| Ok(fs::create_dir(root.join(format!("d{n}")))?))?;
+    timed(&mut results, "mkdir_us", directories, |n| {
+        Ok(fs::create_dir(root.join(format!("d{n}")))?)
+    })?;
     timed(&mut results, "create_us", count, |n| {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path(n))?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path(n))?;
         Ok(file.write_all(b"some content, so that there is something to read\n")?)
     })?;
-    timed(&mut results, "stat_us", count, |n| Ok(fs::metadata(path(n)).map(drop)?))?;
+    timed(&mut results, "stat_us", count, |n| {
+        Ok(fs::metadata(path(n)).map(drop)?)
+    })?;
     timed(&mut results, "stat_absent_us", count, |n| {
-        ensure!(fs::metadata(path(n).with_extension("absent")).is_err(), "a file that is not there was found");
+        ensure!(
+            fs::metadata(path(n).with_extension("absent")).is_err(),
+            "a file that is not there was found"
+        );
         Ok(())
     })?;
     let mut buffer = [0_u8; 4096];
@@ -54,21 +72,36 @@ fn measure(root: &Path, count: u32) -> Result<Results> {
     })?;
     timed(&mut results, "chmod_us", count, |n| {
         use std::os::unix::fs::PermissionsExt;
-        Ok(fs::set_permissions(path(n), fs::Permissions::from_mode(0o600))?)
+        Ok(fs::set_permissions(
+            path(n),
+            fs::Permissions::from_mode(0o600),
+        )?)
     })?;
-    let file = OpenOptions::new().write(true).create_new(true).open(root.join("written"))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(root.join("written"))?;
     timed(&mut results, "write_4k_us", count, |n| {
         use std::os::unix::fs::FileExt;
         Ok(file.write_all_at(&buffer, u64::from(n) * 4096)?)
     })?;
     timed(&mut results, "append_fsync_us", 50, |_| {
-        let mut log = OpenOptions::new().append(true).create(true).open(root.join("log"))?;
+        let mut log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(root.join("log"))?;
         log.write_all(b"a line\n")?;
         Ok(log.sync_all()?)
     })?;
-    timed(&mut results, "rename_us", count, |n| Ok(fs::rename(path(n), path(n).with_extension("renamed"))?))?;
-    timed(&mut results, "unlink_us", count, |n| Ok(fs::remove_file(path(n).with_extension("renamed"))?))?;
-    timed(&mut results, "rmdir_us", directories, |n| Ok(fs::remove_dir(root.join(format!("d{n}")))?))?;
+    timed(&mut results, "rename_us", count, |n| {
+        Ok(fs::rename(path(n), path(n).with_extension("renamed"))?)
+    })?;
+    timed(&mut results, "unlink_us", count, |n| {
+        Ok(fs::remove_file(path(n).with_extension("renamed"))?)
+    })?;
+    timed(&mut results, "rmdir_us", directories, |n| {
+        Ok(fs::remove_dir(root.join(format!("d{n}")))?)
+    })?;
     Ok(results)
 }
 
@@ -84,6 +117,9 @@ fn timed(
         operation(n).with_context(|| format!("{name}, number {n}"))?;
     }
     let each = started.elapsed().as_secs_f64() * 1e6 / f64::from(count);
-    results.insert(name.to_owned(), serde_json::json!((each * 100.0).round() / 100.0));
+    results.insert(
+        name.to_owned(),
+        serde_json::json!((each * 100.0).round() / 100.0),
+    );
     Ok(())
 }
