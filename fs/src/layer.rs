@@ -146,9 +146,9 @@ impl LayerTable {
         let (mut a, mut b) = (a, b);
         while a != b {
             if a > b {
-                a = self.floor_ancestor(a, b)?
+                a = self.floor_ancestor(a, b)?;
             } else {
-                b = self.floor_ancestor(b, a)?
+                b = self.floor_ancestor(b, a)?;
             }
         }
         Some(a)

@@ -20,7 +20,7 @@ use crate::kv::{Batch, Durability, Kv, Step, Table};
 use crate::layer::LayerTable;
 use crate::layout::key::{self, HashKey, NameHash};
 use crate::layout::record::{ConfigRecord, LayerRecord, LayerState};
-use crate::version::{self, Version};
+use crate::version::{self, Version, Visitor};
 use crate::view::View;
 
 pub use config::StoreOptions;
@@ -256,7 +256,7 @@ impl Store {
         from: &[u8],
         prefix: &[u8],
         head: LayerId,
-        visit: &mut dyn FnMut(&[u8], LayerId, &[u8]) -> Result<bool>,
+        visit: &mut Visitor<'_>,
     ) -> Result<()> {
         version::scan(
             &*self.kv,

@@ -13,6 +13,10 @@ use crate::layout::key::{self, LAYER_BYTES};
 /// A version of a thing: the layer that wrote it, and the value (empty for a tombstone).
 pub type Version = (LayerId, Vec<u8>);
 
+/// What a [`scan`] calls with each thing, the layer that wrote its visible version, and the value;
+/// it returns whether to go on.
+pub type Visitor<'a> = dyn FnMut(&[u8], LayerId, &[u8]) -> Result<bool> + 'a;
+
 /// Returns the newest version of `thing` that `head` can see, tombstones included.
 ///
 /// # Errors
@@ -55,7 +59,7 @@ pub fn scan(
     from: &[u8],
     prefix: &[u8],
     head: LayerId,
-    visit: &mut dyn FnMut(&[u8], LayerId, &[u8]) -> Result<bool>,
+    visit: &mut Visitor<'_>,
 ) -> Result<()> {
     // The thing whose visible version was just visited: its older versions are skipped, by stepping
     // over the first few, for most things have one version, and by a jump after that.

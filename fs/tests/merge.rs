@@ -1,4 +1,5 @@
 //! Differences between branches, and merging them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

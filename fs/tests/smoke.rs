@@ -1,4 +1,5 @@
 //! The shortest way through everything: make a store over a base, write, branch, roll back.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use branchpoint_fs::attr::{Caller, FileKind};
 use branchpoint_fs::id::Ino;

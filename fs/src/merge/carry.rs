@@ -281,7 +281,7 @@ impl Carry {
         let place = names
             .iter()
             .find(|(_, known)| known == name)
-            .or(names.first())
+            .or_else(|| names.first())
             .cloned();
         let Some((parent, name)) = place else {
             return Ok(());

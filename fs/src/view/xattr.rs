@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use crate::attr::{Caller, XattrMode};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::Ino;
 use crate::kv::{Step, Table};
 use crate::layout::key::{self, ChangeOf};
@@ -28,7 +28,7 @@ impl View {
         let op = self.reading()?;
         check_name(name)?;
         let version = op.inode(ino)?;
-        get(&op, &version.record, name)?.ok_or(Errno::ENODATA.into())
+        get(&op, &version.record, name)?.ok_or(Error::Posix(Errno::ENODATA))
     }
 
     /// Sets an extended attribute. An access ACL changes the mode with it.
