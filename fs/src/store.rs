@@ -246,7 +246,7 @@ impl Store {
         thing: &[u8],
         head: LayerId,
     ) -> Result<Option<Version>> {
-        version::newest(&*self.kv, &self.layers.read(), table, thing, head)
+        version::newest(&*self.kv, &self.layers, table, thing, head)
     }
 
     /// Visits the newest visible versions from `from` on while they start with `prefix`.
@@ -260,7 +260,7 @@ impl Store {
     ) -> Result<()> {
         version::scan(
             &*self.kv,
-            &self.layers.read(),
+            &self.layers,
             table,
             from,
             prefix,

@@ -3,6 +3,11 @@
 //! The cost does not depend on depth, and other branches' versions of the same thing cost at most
 //! one jump each time the search lands on one: never a walk along the ancestry, never a step over
 //! foreign versions.
+//!
+//! The table of layers is locked for each question alone, never while the engine reads or a visitor
+//! runs: a visitor may look something up itself, and a new layer must not wait for a disk.
+
+use parking_lot::RwLock;
 
 use crate::error::Result;
 use crate::id::LayerId;
@@ -23,7 +28,7 @@ pub type Visitor<'a> = dyn FnMut(&[u8], LayerId, &[u8]) -> Result<bool> + 'a;
 /// Those of the engine, and [`Error::BadEntry`](crate::Error::BadEntry) for a malformed key.
 pub fn newest(
     kv: &dyn Kv,
-    layers: &LayerTable,
+    layers: &RwLock<LayerTable>,
     table: Table,
     thing: &[u8],
     head: LayerId,
@@ -39,7 +44,8 @@ pub fn newest(
             return Ok(None);
         }
         let layer = key::layer_of(table, &found)?;
-        match layers.floor_ancestor(head, layer) {
+        let floor = layers.read().floor_ancestor(head, layer);
+        match floor {
             Some(ancestor) if ancestor == layer => return Ok(Some((layer, value))),
             Some(ancestor) => bound = ancestor,
             None => return Ok(None),
@@ -54,7 +60,7 @@ pub fn newest(
 /// As [`newest`], and whatever `visit` returns.
 pub fn scan(
     kv: &dyn Kv,
-    layers: &LayerTable,
+    layers: &RwLock<LayerTable>,
     table: Table,
     from: &[u8],
     prefix: &[u8],
@@ -81,7 +87,7 @@ pub fn scan(
         let floor = if layer > head {
             Some(head)
         } else {
-            layers.floor_ancestor(head, layer)
+            layers.read().floor_ancestor(head, layer)
         };
         match floor {
             Some(ancestor) if ancestor == layer => {
