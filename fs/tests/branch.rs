@@ -723,3 +723,43 @@ fn checkpoints_under_a_writer_are_moments_of_it() {
         "nothing got lost"
     );
 }
+
+/// A listing looks up each entry's inode on its way; that must not wait for a change of the table of
+/// layers that waits for the listing.
+#[test]
+fn a_checkpoint_is_listed_while_others_are_taken() {
+    const ROUNDS: usize = 2000;
+    let (store, _) = new_store();
+    let main = store.view("main").unwrap();
+    for at in 0..200 {
+        touch(&main, &format!("file {at}"));
+    }
+    let frozen = store.checkpoint("main", None, false).unwrap().layer;
+    let (done, both) = std::sync::mpsc::channel();
+    let (reader, reader_done) = (Arc::clone(&store), done.clone());
+    std::thread::spawn(move || {
+        for _ in 0..ROUNDS {
+            // Another view each time, whose cache is empty.
+            let view = reader.view_at(frozen).unwrap();
+            let mut count = 0;
+            let mut visit = |_: &_, _: &_| {
+                count += 1;
+                true
+            };
+            view.readdir_plus(Ino::ROOT, 0, &mut visit).unwrap();
+            assert_eq!(count, 202);
+        }
+        reader_done.send(()).unwrap();
+    });
+    std::thread::spawn(move || {
+        for at in 0..ROUNDS {
+            touch(&main, &format!("late {at}"));
+            store.checkpoint("main", None, false).unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    for _ in 0..2 {
+        let waited = both.recv_timeout(std::time::Duration::from_secs(60));
+        waited.expect("one of them waits for the other");
+    }
+}
