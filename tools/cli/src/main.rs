@@ -1,1 +1,62 @@
-fn main() {}
+//! The `branchpoint` command and its daemon, in one binary.
+//!
+//! Here the command line is parsed and handed to one of [`commands`]; nearly all of them send one
+//! request ([`protocol`]) to the store's daemon ([`daemon`]) and print the answer. What they do is
+//! done by the library; nothing here decides more than which branch, which mount and which words.
+
+mod cli;
+mod client;
+mod commands;
+mod context;
+mod daemon;
+mod doctor;
+mod endpoint;
+mod exit;
+mod failure;
+mod logger;
+mod mountinfo;
+mod output;
+mod progress;
+mod protocol;
+mod sys;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::Cli;
+use exit::Exit;
+use failure::{Failure, FailureKind};
+use output::Output;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too. Nobody is left to tell if this cannot be shown.
+            drop(error.print());
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    let output = if cli.global.json {
+        Output::Json
+    } else {
+        Output::Human
+    };
+    let result = panic::catch_unwind(AssertUnwindSafe(|| commands::run(cli)));
+    let failure = match result {
+        Ok(Ok(exit)) => return exit.into(),
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::new(FailureKind::Internal, "this is a bug in branchpoint")
+            .hint("please report it with the lines above"),
+    };
+    if failure.kind != FailureKind::BrokenPipe {
+        output.fail(&failure);
+    }
+    Exit::from(failure.kind).into()
+}

@@ -1,0 +1,72 @@
+//! One module for each command: sends a request, prints the answer.
+
+mod branch;
+mod checkpoint;
+mod doctor;
+mod init;
+mod log;
+mod mount;
+mod rollback;
+mod selfdoc;
+mod serve;
+mod stats;
+mod stop;
+mod tree;
+
+use serde_json::{Map, Value};
+
+use crate::cli::{Cli, Command};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{duration, size};
+
+/// Carries out a command line.
+pub(crate) fn run(cli: Cli) -> Result<Exit> {
+    // These need no store, and must work where there is not even a home directory.
+    match &cli.command {
+        Command::Doctor(_) => return doctor::run(cli.global.json),
+        Command::Completions(args) => return selfdoc::completions(args),
+        Command::Man(args) => return selfdoc::man(args),
+        _ => {}
+    }
+    let context = Context::new(&cli.global)?;
+    match cli.command {
+        Command::Init(args) => init::run(&context, &args),
+        Command::Mount(args) => mount::mount(&context, args),
+        Command::Unmount(args) => mount::unmount(&context, &args),
+        Command::Switch(args) => mount::switch(&context, args),
+        Command::Branch(command) => branch::run(&context, command),
+        Command::Checkpoint(args) => checkpoint::run(&context, args),
+        Command::Rollback(args) => rollback::run(&context, args),
+        Command::Log(_) => log::run(&context),
+        Command::Stats(_) => stats::run(&context),
+        Command::Serve(args) => serve::run(&context, &args),
+        Command::Stop(args) => stop::run(&context, &args),
+        Command::Doctor(_) | Command::Completions(_) | Command::Man(_) => Ok(Exit::Done),
+    }
+}
+
+/// Returns the library's numbers as lines, in the unit that their names end with.
+fn number_lines(counts: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    for (name, value) in counts {
+        let shown = match value {
+            Value::Number(number) if name.ends_with("_bytes") => {
+                number.as_u64().map_or_else(|| number.to_string(), size)
+            }
+            Value::Number(number) if name.ends_with("_us") => {
+                number.as_u64().map_or_else(|| number.to_string(), duration)
+            }
+            Value::Null | Value::Array(_) | Value::Object(_) => continue,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let name = name
+            .trim_end_matches("_bytes")
+            .trim_end_matches("_us")
+            .replace('_', " ");
+        text.push_str(&format!("  {name}: {shown}\n"));
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! Checkpoints and going back to them.
+
+use branchpoint_fs::branch::{CheckpointInfo, Revision};
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::daemon::find::Clock;
+use crate::daemon::responder::Responder;
+use crate::failure::{Failure, FailureKind, Result};
+use crate::protocol::Place;
+use crate::protocol::reply::{Checkpoint, Deleted, RolledBack};
+
+use super::end_of_list;
+
+pub(super) fn create(
+    daemon: &Daemon,
+    branch: &Place,
+    label: Option<&str>,
+    durable: bool,
+) -> Result<Checkpoint> {
+    let branch = daemon.branch_at(branch)?;
+    let mut clock = Clock::start();
+    daemon.with_branch(&branch, |mount| {
+        clock.flush(mount)?;
+        let info = clock.pause(|| daemon.store.checkpoint(&branch, label, durable))?;
+        Ok(Checkpoint {
+            took: Some(clock.took()),
+            ..describe(&info)
+        })
+    })
+}
+
+pub(super) fn list(daemon: &Daemon, out: &mut Responder<'_>) -> Result<Value> {
+    for info in daemon.store.checkpoints()? {
+        out.item(&describe(&info))?;
+    }
+    Ok(end_of_list())
+}
+
+pub(super) fn show(daemon: &Daemon, revision: &str) -> Result<Checkpoint> {
+    let id = daemon.checkpoint_named(revision)?;
+    Ok(describe(&daemon.store.checkpoint_info(id)?))
+}
+
+pub(super) fn delete(daemon: &Daemon, revision: &str) -> Result<Deleted> {
+    let id = daemon.checkpoint_named(revision)?;
+    let shown = crate::daemon::mounts::Shows::Checkpoint(id);
+    if let Some(entry) = daemon
+        .mounts
+        .all()
+        .iter()
+        .find(|entry| entry.shows() == shown)
+    {
+        let dir = entry.dir().display();
+        return Err(Failure::new(
+            FailureKind::Busy,
+            format!("checkpoint {} is mounted at '{dir}'", id.short()),
+        )
+        .hint(format!("unmount it first: branchpoint unmount '{dir}'")));
+    }
+    daemon.store.checkpoint_delete(id)?;
+    Ok(Deleted {
+        id: id.to_string(),
+        parent: None,
+    })
+}
+
+pub(super) fn rollback(
+    daemon: &Daemon,
+    branch: &Place,
+    to: &str,
+    keep: Option<&str>,
+) -> Result<RolledBack> {
+    let branch = daemon.branch_at(branch)?;
+    // Both are looked up before anything is flushed, so that a wrong name costs nothing.
+    daemon.store.branch(&branch)?;
+    if let Revision::Branch { name, .. } = daemon.store.resolve(to)? {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!("'{name}' is a branch; a rollback goes to a checkpoint"),
+        )
+        .hint(format!("'{name}~0' is the youngest checkpoint behind it")));
+    }
+    let mut clock = Clock::start();
+    daemon.with_branch(&branch, |mount| {
+        // Counted from the lock on: BRANCH~N is relative to where the branch is now.
+        let target = daemon.store.resolve(to)?;
+        let outcome = daemon.move_head(&branch, mount, || {
+            clock.pause(|| daemon.store.rollback(&branch, &target, keep))
+        })?;
+        let id = match (&outcome.checkpoint, &target) {
+            (Some(checkpoint), _) => checkpoint.id.to_string(),
+            (None, Revision::Checkpoint { id, .. }) => id.to_string(),
+            (None, Revision::Branch { name, .. }) => name.clone(),
+        };
+        Ok(RolledBack {
+            id,
+            branch: branch.clone(),
+            old_head: outcome.old_head.0,
+            head: outcome.new_head.0,
+            kept: keep.map(str::to_owned),
+            took: clock.took(),
+        })
+    })
+}
+
+pub(super) fn describe(info: &CheckpointInfo) -> Checkpoint {
+    Checkpoint {
+        id: info.id.to_string(),
+        label: info.label.clone(),
+        branch: info.branch.clone(),
+        parent: info.parent.map(|id| id.to_string()),
+        layer: info.layer.0,
+        created_us: info.created_us,
+        unchanged: info.unchanged,
+        took: None,
+    }
+}

@@ -1,0 +1,98 @@
+//! The tree, the numbers, the collector, the verifier, and the end.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::daemon::mounts::{Entry, Shows};
+use crate::daemon::responder::Responder;
+use crate::failure::Result;
+use crate::protocol::path::ShownPath;
+use crate::protocol::reply::{Mounted, Node, Stats, Stopped};
+
+use super::mounting::{require_idle, unmount};
+use super::{end_of_list, fields};
+
+pub(super) fn log(daemon: &Daemon, out: &mut Responder<'_>) -> Result<Value> {
+    let mut of_branch: HashMap<String, Mounted> = HashMap::new();
+    let mut of_checkpoint: HashMap<_, Vec<Mounted>> = HashMap::new();
+    for entry in daemon.mounts.all() {
+        match entry.shows() {
+            Shows::Branch(name) => drop(of_branch.insert(name, entry.describe())),
+            Shows::Checkpoint(id) => {
+                of_checkpoint.entry(id).or_default().push(entry.describe());
+            }
+        }
+    }
+    for node in daemon.store.log()?.nodes {
+        let mut mounts: Vec<Mounted> = node
+            .branches
+            .iter()
+            .filter_map(|name| of_branch.get(name).cloned())
+            .collect();
+        for checkpoint in &node.checkpoints {
+            mounts.extend(of_checkpoint.remove(&checkpoint.id).unwrap_or_default());
+        }
+        out.item(&Node {
+            layer: node.layer.0,
+            parent_layer: node.parent.map(|layer| layer.0),
+            checkpoints: node
+                .checkpoints
+                .iter()
+                .map(super::checkpoints::describe)
+                .collect(),
+            branches: node.branches,
+            mounts,
+            shared_bytes: node.shared_bytes,
+            private_bytes: node.private_bytes,
+            created_us: node.created_us,
+        })?;
+    }
+    Ok(end_of_list())
+}
+
+pub(super) fn stats(daemon: &Daemon) -> Result<Stats> {
+    let store = ShownPath::of(daemon.store_dir());
+    let uptime = daemon.started.elapsed().as_micros();
+    let mut counts = fields(&daemon.store.stats()?)?;
+    // Said below, in a form that any path has.
+    counts.remove("base");
+    Ok(Stats {
+        daemon_pid: std::process::id(),
+        uptime_us: u64::try_from(uptime).unwrap_or(u64::MAX),
+        store: store.text,
+        store_base64: store.base64,
+        base: daemon
+            .store
+            .base_dir()
+            .map(|base| base.display().to_string()),
+        read_only: daemon.store.read_only(),
+        mounts: described(daemon),
+        counts,
+    })
+}
+
+pub(super) fn stop(daemon: &Daemon, force: bool) -> Result<Stopped> {
+    // All or nothing: no mount is removed as long as another could not be.
+    if !force {
+        require_idle(daemon)?;
+    }
+    let mounts = described(daemon);
+    unmount(daemon, &crate::protocol::Target::All, force)?;
+    daemon.store.sync()?;
+    Ok(Stopped {
+        stopped: true,
+        daemon_pid: Some(std::process::id()),
+        mounts,
+    })
+}
+
+fn described(daemon: &Daemon) -> Vec<Mounted> {
+    daemon
+        .mounts
+        .all()
+        .iter()
+        .map(|entry: &std::sync::Arc<Entry>| entry.describe())
+        .collect()
+}

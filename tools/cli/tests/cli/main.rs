@@ -1,0 +1,10 @@
+//! The program as a user calls it. What the library does is tested there; here it is the wiring,
+//! the messages, the exit codes, and how the daemon takes what nobody should send it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod daemon;
+mod harness;
+mod mounts;
+mod names;
+mod store;
