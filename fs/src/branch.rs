@@ -6,6 +6,7 @@
 
 mod change;
 mod checkpoint;
+mod handover;
 mod lifecycle;
 mod log;
 mod name;

@@ -8,6 +8,7 @@
 //!
 //! Dependence goes one way: `fuse → view → branch → store → layer, version → kv, layout → id`.
 
+pub mod archive;
 pub mod attr;
 pub mod base;
 pub mod branch;
@@ -20,8 +21,10 @@ pub mod layer;
 pub mod layout;
 pub mod merge;
 pub mod progress;
+mod rdev;
 pub mod store;
 mod sys;
+mod tree;
 pub mod version;
 pub mod view;
 
