@@ -49,6 +49,11 @@ pub struct Store {
     /// Held for reading by every operation of a view, for writing by the collector while it moves
     /// entries from one layer to another. Rank 3.
     pub(crate) moving: RwLock<()>,
+    /// How many views show each layer. What a view shows is not collected, whether it has a name or
+    /// not. Rank 4, as `layers`; never held together with it.
+    pub(crate) shown: Mutex<HashMap<LayerId, usize>>,
+    /// Held by the collector for as long as it runs. Rank 0.
+    pub(crate) collecting: Mutex<()>,
     /// Serialises the first look into directories of the base.
     listing: Mutex<()>,
     /// Directories of the base whose names are known to be in the root layer.
@@ -123,6 +128,8 @@ impl Store {
             structure: Mutex::new(()),
             views: Mutex::new(HashMap::new()),
             moving: RwLock::new(()),
+            shown: Mutex::new(HashMap::new()),
+            collecting: Mutex::new(()),
             listing: Mutex::new(()),
             listed: RwLock::new(HashSet::new()),
             poison: OnceLock::new(),
@@ -258,15 +265,7 @@ impl Store {
         head: LayerId,
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
-        version::scan(
-            &*self.kv,
-            &self.layers,
-            table,
-            from,
-            prefix,
-            head,
-            visit,
-        )
+        version::scan(&*self.kv, &self.layers, table, from, prefix, head, visit)
     }
 
     /// Returns the table of layers, for reading.

@@ -20,6 +20,7 @@ mod orphan;
 mod remove;
 mod rename;
 mod setattr;
+mod shown;
 mod truncate;
 mod xattr;
 
@@ -37,6 +38,7 @@ use crate::store::Store;
 use cache::InodeCache;
 pub use delta::Delta;
 use op::Locks;
+use shown::Shown;
 
 /// The longest name of a directory entry, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -48,6 +50,7 @@ const BITMAPS_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct View {
     store: Arc<Store>,
+    shown: Shown,
     /// Held for reading by every operation, for writing while the head changes: nothing is under
     /// way when a layer is frozen.
     gate: RwLock<Gate>,
@@ -83,6 +86,7 @@ impl View {
     ) -> Self {
         Self {
             read_only: read_only || store.read_only(),
+            shown: Shown::new(Arc::clone(&store), head),
             store,
             gate: RwLock::new(Gate {
                 head,
@@ -129,6 +133,7 @@ impl View {
 
     /// Goes on in `head`, a new layer on the frozen one.
     pub(crate) fn advance(&self, gate: &mut Gate, head: LayerId) {
+        self.shown.advance(head);
         gate.head = head;
         // What the cache says of attributes stays true, what it says of the head's own blocks not.
         self.owned.lock().clear();

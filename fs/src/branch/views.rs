@@ -37,6 +37,9 @@ impl Store {
     /// [`Error::BadInput`] if the layer is open: its one view is its branch's.
     /// [`Error::BadLayer`] if there is no such layer.
     pub fn view_at(self: &Arc<Self>, layer: LayerId) -> Result<Arc<View>> {
+        // The collector gives layers up under the same lock: none that is shown, and what it gave up
+        // is not shown any more.
+        let _structure = self.structure.lock();
         let state = self.layer_table().get(layer)?.state;
         match state {
             LayerState::Frozen => Ok(Arc::new(View::new(Arc::clone(self), layer, None, true))),
