@@ -12,6 +12,7 @@ pub mod archive;
 pub mod attr;
 pub mod base;
 pub mod branch;
+pub mod check;
 pub mod collect;
 pub mod diff;
 pub mod error;
