@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use branchpoint_fs::attr::{Caller, FileKind};
 use branchpoint_fs::collect::collect;
-use branchpoint_fs::id::Ino;
+use branchpoint_fs::id::{BlockIndex, Ino};
 use branchpoint_fs::kv::faulty::FaultyKv;
 use branchpoint_fs::kv::memory::MemoryKv;
-use branchpoint_fs::kv::{Kv, Step, Table};
+use branchpoint_fs::kv::{Batch, Durability, Kv, Step, Table};
+use branchpoint_fs::layout::key;
+use branchpoint_fs::layout::locator::{Locator, RunOwner};
+use branchpoint_fs::layout::record::LayerRecord;
 use branchpoint_fs::store::{Store, StoreOptions};
 
 use crate::history::{
@@ -237,4 +240,70 @@ fn a_thousand_dead_layers_on_disk_are_removed() {
     let report = checked(&store);
     assert!(report.is_clean(), "{:#?}", report.problems);
     assert_eq!(report.counts.layers, 3);
+}
+
+/// What a merge may one day leave: an entry that points at runs of a layer on another line.
+#[test]
+fn runs_of_a_dead_pinned_layer_stay_as_long_as_something_points_at_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let kv = new_memory();
+    let store = open(dir.path(), &kv);
+    let me = Caller::ROOT;
+    let revision = store.resolve("main").unwrap();
+    store.branch_create("other", &revision).unwrap();
+    let make = |branch: &str, bytes: &[u8]| {
+        let view = store.view(branch).unwrap();
+        let file = view
+            .mknod(me, Ino::ROOT, b"f", FileKind::Regular, 0o644, 0, 0)
+            .unwrap();
+        view.write(file.ino, 0, bytes, false).unwrap();
+        file.ino
+    };
+    let theirs = make("other", &[7; 4096]);
+    let ours = make("main", &[1; 4096]);
+    let checkpoint = store.checkpoint("other", None, false).unwrap();
+    let head = store.branch("main").unwrap().head;
+    drop(store);
+    let block = |ino| key::block(ino, BlockIndex(0));
+    let from = key::versioned(&block(theirs), checkpoint.layer);
+    let value = kv.get(Table::Map, &from).unwrap().unwrap();
+    let Locator::Run(place) = Locator::decode(&value).unwrap() else {
+        panic!("no run")
+    };
+    let owner = RunOwner {
+        layer: checkpoint.layer,
+        object: theirs,
+        first: BlockIndex(0),
+    };
+    let layer = key::layer(checkpoint.layer);
+    let value = kv.get(Table::Layers, &layer).unwrap().unwrap();
+    let mut record = LayerRecord::decode(&value).unwrap();
+    record.pinned = true;
+    let mut batch = Batch::new();
+    batch.put(Table::Layers, layer, record.encode());
+    let entry = key::versioned(&block(ours), head);
+    batch.put(Table::Map, entry, Locator::Shared(place, owner).encode());
+    kv.write(&batch, Durability::Process).unwrap();
+
+    let store = open(dir.path(), &kv);
+    assert_clean(&store, "shared");
+    store.branch_delete("other").unwrap();
+    store.checkpoint_delete(checkpoint.id).unwrap();
+    for _ in 0..2 {
+        let collected = collect(&store, false, &mut |_| {}).unwrap();
+        assert_eq!(collected.layers_kept, 1, "{collected:?}");
+        assert_clean(&store, "the owner is dead");
+    }
+    drop(store);
+    let store = open(dir.path(), &kv);
+    assert_clean(&store, "opened again");
+    let view = store.view("main").unwrap();
+    let mut bytes = Vec::new();
+    view.read(ours, 0, 4096, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 4096]);
+    view.unlink(Ino::ROOT, b"f").unwrap();
+    let collected = collect(&store, false, &mut |_| {}).unwrap();
+    assert_eq!((collected.layers_kept, collected.layers_removed), (0, 1));
+    let runs = checked(&store).counts.runs;
+    assert_eq!(runs, 1, "the run that the test put aside");
 }
