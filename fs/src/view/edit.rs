@@ -62,7 +62,10 @@ impl<'a> Edit<'a> {
         let mut record = self.inode(dir)?;
         record.attr.mtime = self.now;
         record.attr.ctime = self.now;
-        record.attr.nlink = record.attr.nlink.saturating_add_signed(nlink);
+        // A base on btrfs gives its directories one link: subdirectories are not counted there.
+        if record.attr.nlink > 1 {
+            record.attr.nlink = record.attr.nlink.saturating_add_signed(nlink);
+        }
         self.put_inode(record);
         Ok(())
     }
