@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Rollback(Rollback),
     Switch(Switch),
     Log(Log),
+    Diff(Diff),
+    Merge(Merge),
     Stats(Stats),
     Doctor(Doctor),
     Serve(Serve),
@@ -271,6 +273,39 @@ pub(crate) struct Switch {
 /// others and what only it can see.
 #[derive(Debug, Args)]
 pub(crate) struct Log {}
+
+/// Lists what differs between two states
+///
+/// Each is a branch or a checkpoint. The letters: A added, D removed, M content modified, m only
+/// attributes changed, R renamed, T became another kind of file.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// The old state
+    #[arg(value_name = "A", value_parser = text())]
+    pub(crate) a: String,
+    /// The new state [default: the branch of the mount you are in, or the only branch]
+    #[arg(value_name = "B", value_parser = text())]
+    pub(crate) b: Option<String>,
+    /// Shows the lines that changed in text files
+    #[arg(short, long)]
+    pub(crate) patch: bool,
+    /// Counts the lines that changed in text files
+    #[arg(long)]
+    pub(crate) stat: bool,
+}
+
+/// Brings the changes of one branch into another
+///
+/// What changed in BRANCH since the common ancestor is taken over, file by file. If both sides changed a file, the conflicts are listed and nothing is merged.
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// Whose changes: a branch or a checkpoint
+    #[arg(value_name = "BRANCH", value_parser = text())]
+    pub(crate) source: String,
+    /// Who gets them [default: the branch of the mount you are in, or main]
+    #[arg(long, value_name = "BRANCH", value_parser = text())]
+    pub(crate) into: Option<String>,
+}
 
 /// Shows counts and sizes of the store and its daemon
 #[derive(Debug, Args)]

@@ -2,9 +2,11 @@
 
 mod branch;
 mod checkpoint;
+mod diff;
 mod doctor;
 mod init;
 mod log;
+mod merge;
 mod mount;
 mod rollback;
 mod selfdoc;
@@ -40,6 +42,8 @@ pub(crate) fn run(cli: Cli) -> Result<Exit> {
         Command::Checkpoint(args) => checkpoint::run(&context, args),
         Command::Rollback(args) => rollback::run(&context, args),
         Command::Log(_) => log::run(&context),
+        Command::Diff(args) => diff::run(&context, args),
+        Command::Merge(args) => merge::run(&context, args),
         Command::Stats(_) => stats::run(&context),
         Command::Serve(args) => serve::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),

@@ -16,6 +16,7 @@ mod holders;
 mod locks;
 mod mountpoint;
 mod mounts;
+mod patch;
 mod responder;
 mod server;
 mod session;

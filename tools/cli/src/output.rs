@@ -162,6 +162,15 @@ pub(crate) fn age(micros: u64) -> String {
     }
 }
 
+/// Returns `count` and the word for it.
+pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+    if count == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{count} {many}")
+    }
+}
+
 /// Returns `rows` in columns that fit their widest cell, without spaces at the ends of lines.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

@@ -154,6 +154,24 @@ pub(crate) enum Request {
     },
     /// The tree of branches and checkpoints, one node an item.
     Log {},
+    /// What differs between two states, one change an item.
+    Diff {
+        /// The old state.
+        a: String,
+        /// The new state.
+        b: Place,
+        /// Adds the text that changed.
+        patch: bool,
+        /// Adds the counts of lines that changed.
+        stat: bool,
+    },
+    /// Brings the changes of one branch into another.
+    Merge {
+        /// Whose changes.
+        source: String,
+        /// Who gets them.
+        into: Place,
+    },
 }
 
 /// The outermost form of a request.

@@ -108,6 +108,7 @@ fn wrong_usage_is_told_apart() {
         "branchpoint unmount /x --all",
         "branchpoint branch",
         "branchpoint rollback",
+        "branchpoint merge",
         "branchpoint frobnicate",
     ] {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::fuse::Mount;
 use branchpoint_fs::id::CheckpointId;
+use branchpoint_fs::view::View;
 
 use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::reply::Took;
@@ -197,6 +198,25 @@ impl Daemon {
             self.store.view(branch)
         })?;
         done.ok_or_else(|| Failure::new(FailureKind::Internal, "a switch did not do its work"))
+    }
+
+    /// Returns the state named `revision`, with everything written to it so far in the store.
+    pub(crate) fn flushed(&self, revision: &str) -> Result<Revision> {
+        match self.store.resolve(revision)? {
+            Revision::Branch { name, .. } => self.with_branch(&name, |mount| {
+                Clock::start().flush(mount)?;
+                Ok(self.store.resolve(&name)?)
+            }),
+            checkpoint @ Revision::Checkpoint { .. } => Ok(checkpoint),
+        }
+    }
+
+    /// Returns a view for reading the state `revision`.
+    pub(crate) fn view_of(&self, revision: &Revision) -> Result<Arc<View>> {
+        Ok(match revision {
+            Revision::Branch { name, .. } => self.store.view(name)?,
+            Revision::Checkpoint { layer, .. } => self.store.view_at(*layer)?,
+        })
     }
 
     /// Returns the checkpoint named `revision`.

@@ -3,6 +3,7 @@
 
 mod branches;
 mod checkpoints;
+mod compare;
 mod maintain;
 mod mounting;
 
@@ -72,6 +73,8 @@ pub(super) fn handle(
             keep.as_deref(),
         )?),
         Request::Log {} => maintain::log(daemon, out),
+        Request::Diff { a, b, patch, stat } => compare::diff(daemon, &a, &b, patch, stat, out),
+        Request::Merge { source, into } => value(&compare::merge(daemon, &source, &into, out)?),
     }
 }
 

@@ -1,23 +1,47 @@
 //! The daemon's side of one request: how a handler answers.
 
 use std::io;
+use std::time::{Duration, Instant};
 
+use branchpoint_fs::progress::Progress;
 use serde::Serialize;
 
 use crate::failure::{Failure, FailureKind, Result};
-use crate::protocol::Response;
 use crate::protocol::channel::Channel;
+use crate::protocol::{ProgressLine, Response};
+
+/// The shortest time between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a handler answers.
 #[derive(Debug)]
 pub(crate) struct Responder<'a> {
     channel: &'a mut Channel,
+    last_progress: Instant,
 }
 
 impl<'a> Responder<'a> {
     /// Returns a responder over `channel`.
     pub(crate) fn new(channel: &'a mut Channel) -> Self {
-        Self { channel }
+        Self {
+            channel,
+            last_progress: Instant::now(),
+        }
+    }
+
+    /// Tells how far the operation is, not too often.
+    pub(crate) fn progress(&mut self, progress: &Progress) {
+        if self.last_progress.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        self.last_progress = Instant::now();
+        let line = ProgressLine {
+            done: progress.done,
+            total: progress.total,
+            what: progress.what.to_owned(),
+        };
+        // A client that is gone notices nothing; the operation ends as it would with it.
+        drop(self.send(&Response::Progress(line)));
     }
 
     /// Sends one of several results.

@@ -159,6 +159,55 @@ pub(crate) struct Node {
     pub(crate) created_us: u64,
 }
 
+/// One difference between two states.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// `added`, `removed`, `modified`, `metadata`, `renamed` or `type_changed`.
+    pub(crate) kind: String,
+    /// The path.
+    pub(crate) path: String,
+    /// Its exact bytes, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path_base64: Option<String>,
+    /// The path before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) renamed_from: Option<String>,
+    /// Its exact bytes, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) renamed_from_base64: Option<String>,
+    /// Mode with file type before, in octal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) old_mode: Option<String>,
+    /// Mode with file type after, in octal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_mode: Option<String>,
+    /// Size before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) old_bytes: Option<u64>,
+    /// Size after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_bytes: Option<u64>,
+    /// Lines only in the new state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) insertions: Option<u64>,
+    /// Lines only in the old state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deletions: Option<u64>,
+    /// The content is not text, or too large to compare.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) binary: bool,
+    /// The differing lines, as a unified diff without its two header lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<String>,
+}
+
+/// The end of a `diff`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DiffEnd {
+    /// How many changes there were.
+    pub(crate) changes: u64,
+}
+
 /// The state of a daemon and its store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stats {
@@ -193,6 +242,19 @@ pub(crate) struct Stopped {
     pub(crate) daemon_pid: Option<u32>,
     /// The mounts that it removed.
     pub(crate) mounts: Vec<Mounted>,
+}
+
+/// What a merge, apply, export, import or collection did: the library's own numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// What was made or changed, if it has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    /// How long it took.
+    pub(crate) elapsed_us: u64,
+    /// The numbers.
+    #[serde(flatten)]
+    pub(crate) counts: Map<String, Value>,
 }
 
 /// What a daemon that was started in the background says on its standard output.

@@ -30,9 +30,15 @@ fn samples() -> Vec<Request> {
             from: place.clone(),
         },
         Request::CheckpointCreate {
-            branch: place,
+            branch: place.clone(),
             label: None,
             durable: true,
+        },
+        Request::Diff {
+            a: "main~1".to_owned(),
+            b: place,
+            patch: true,
+            stat: false,
         },
         Request::Log {},
     ]

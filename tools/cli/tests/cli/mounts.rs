@@ -30,6 +30,14 @@ fn a_day_with_a_mounted_branch() {
     assert_eq!(made["branch"], "main");
     fs::write(mnt.join("file"), "two\n").unwrap();
     fs::write(mnt.join("more"), "").unwrap();
+    let changes = bench.run_in(&mnt, ["diff", "one", "--json"]).ok().lines();
+    let kinds: Vec<_> = changes
+        .iter()
+        .map(|c| (c["path"].as_str().unwrap(), c["kind"].as_str().unwrap()))
+        .collect();
+    assert_eq!(kinds, [("file", "modified"), ("more", "added")]);
+    let patch = bench.run_in(&mnt, ["diff", "one", "--patch"]).ok().out;
+    assert!(patch.contains("-one\n+two\n"), "{patch}");
     let back = bench
         .run_in(&mnt, ["rollback", "one", "--keep", "later", "--json"])
         .ok()
@@ -40,6 +48,8 @@ fn a_day_with_a_mounted_branch() {
     bench.run_in(&mnt, ["switch", "later"]).ok();
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "two\n");
     bench.run_in(&mnt, ["switch", "main"]).ok();
+    bench.run(["merge", "later", "--into", "main"]).ok();
+    assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "two\n");
     bench.run(["unmount", "mnt"]).ok();
     assert!(!mnt.join("file").exists());
     bench
@@ -205,4 +215,33 @@ fn a_base_that_vanishes_is_named_and_nothing_is_lost() {
     fs::rename(bench.path("away"), &base).unwrap();
     bench.run(["mount", "main", "mnt"]).ok();
     assert_eq!(fs::read_to_string(mnt.join("above")).unwrap(), "branch");
+}
+
+#[test]
+fn a_merge_that_conflicts_changes_nothing_and_says_so() {
+    let Some((bench, mnt)) = mounted() else {
+        return;
+    };
+    fs::write(mnt.join("file"), "base\n").unwrap();
+    bench
+        .run(["branch", "create", "try", "--from", "main"])
+        .ok();
+    fs::write(mnt.join("file"), "main\n").unwrap();
+    bench.run(["switch", "try"]).ok();
+    fs::write(mnt.join("file"), "try\n").unwrap();
+    let ran = bench
+        .run(["merge", "try", "--into", "main", "--json"])
+        .refused(3, "file");
+    assert_eq!(ran.json()["error"]["kind"], "conflict");
+    assert!(
+        ran.json()["error"]["conflicts"][0]
+            .as_str()
+            .unwrap()
+            .contains("file")
+    );
+    bench
+        .run(["merge", "try", "--into", "try"])
+        .refused(1, "itself");
+    bench.run(["switch", "main"]).ok();
+    assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "main\n");
 }
