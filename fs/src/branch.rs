@@ -6,13 +6,13 @@
 
 mod change;
 mod checkpoint;
-mod handover;
 mod lifecycle;
 mod log;
 mod name;
 mod records;
 mod revision;
 mod scratch;
+mod snapshot;
 mod views;
 
 use serde::{Deserialize, Serialize};

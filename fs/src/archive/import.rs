@@ -54,9 +54,9 @@ pub fn import(
     input: impl Read,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportOutcome> {
-    let scratch = store.scratch(branch)?;
+    let scratch = store.scratch_on(branch)?;
     let mut importer = Importer {
-        view: &scratch,
+        view: scratch.view(),
         outcome: ImportOutcome::default(),
         dir_times: Vec::new(),
     };
@@ -75,7 +75,7 @@ pub fn import(
     reader.drain()?;
     importer.set_dir_times()?;
     let outcome = importer.outcome;
-    store.replace_head(branch, scratch.head())?;
+    store.adopt_scratch(branch, scratch)?;
     Ok(outcome)
 }
 

@@ -1,4 +1,4 @@
-//! Looking at a branch as it is now, and replacing all that it is in one step.
+//! Looking at a branch as it is now while it goes on changing.
 
 use std::sync::Arc;
 
@@ -39,56 +39,6 @@ impl Store {
         let frozen = self.settle_branch(&name, record)?;
         drop(structure);
         self.view_at(frozen)
-    }
-
-    /// Makes a new layer that nobody knows on what the branch is now. What is written there becomes
-    /// the branch with [`Store::replace_head`]; if that never happens, it is the collector's.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBranch`], and those of every write.
-    pub(crate) fn scratch(self: &Arc<Self>, branch: &str) -> Result<View> {
-        let _structure = self.structure.lock();
-        let frozen = self.settle_branch(branch, self.branch_record(branch)?)?;
-        let mut change = Change::new(self);
-        let layer = change.open_on(frozen)?;
-        change.commit(Durability::Process)?;
-        Ok(View::new(Arc::clone(self), layer, None, false))
-    }
-
-    /// Makes `layer`, which [`Store::scratch`] made, the head of the branch, in one step. The
-    /// branch's open view, if there is one, answers ESTALE from then on.
-    ///
-    /// # Errors
-    /// [`Error::BranchBusy`] if the branch was changed since the layer was made,
-    /// [`Error::NoSuchBranch`], and those of every write.
-    pub(crate) fn replace_head(&self, branch: &str, layer: LayerId) -> Result<()> {
-        let _structure = self.structure.lock();
-        let record = self.branch_record(branch)?;
-        let view = self.open_view(branch);
-        let mut gate = view.as_deref().map(View::close_gate);
-        let parent = self.require_open(layer)?.parent;
-        let unchanged =
-            self.require_open(record.head)?.parent == parent && self.layer_is_empty(record.head)?;
-        if !unchanged {
-            return Err(Error::BranchBusy {
-                name: branch.to_owned(),
-                by: "it was changed meanwhile; try again".to_owned(),
-            });
-        }
-        let mut change = Change::new(self);
-        change.put_branch(
-            branch,
-            &BranchRecord {
-                head: layer,
-                ..record
-            },
-        );
-        change.commit(Durability::Process)?;
-        if let (Some(view), Some(gate)) = (&view, &mut gate) {
-            view.retire(gate);
-        }
-        self.views.lock().remove(branch);
-        Ok(())
     }
 
     /// Freezes a branch's head and lets it go on. Returns the frozen layer. The caller holds
