@@ -248,6 +248,22 @@ fn times_before_1970_and_nanoseconds_survive() {
 }
 
 #[test]
+fn no_time_stamp_ends_the_session() {
+    on_mount(MountOptions::default(), |f| {
+        fs::write(f.path("a"), "").unwrap();
+        for secs in [i64::MIN, i64::MIN + 1, i64::MAX, i64::MIN, i64::MIN] {
+            let time = nix::sys::time::TimeSpec::new(secs, 999_999_999);
+            let follow = nix::sys::stat::UtimensatFlags::FollowSymlink;
+            let path = f.path("a");
+            let set = nix::sys::stat::utimensat(nix::fcntl::AT_FDCWD, &path, &time, &time, follow);
+            assert!(set.is_ok() || fs::metadata(&path).is_ok(), "{secs}");
+        }
+        fs::write(f.path("b"), "still here").unwrap();
+        assert_eq!(f.stored("b"), b"still here");
+    });
+}
+
+#[test]
 fn set_user_id_ends_with_a_write_and_a_chown() {
     on_mount(MountOptions::default(), |f| {
         fs::write(f.path("a"), "x").unwrap();
