@@ -4,24 +4,32 @@
 //! [`switch`](super::switch)): to everybody else the name does not exist. The kernel keeps none of its
 //! entries, so nothing of it is left once the thread has closed what it opened there.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::error::Result;
+use crate::fuse::device::Device;
 use crate::fuse::node::{Node, SlotId};
 use crate::fuse::service::{Context, Entry};
 use crate::fuse::slot::Gate;
+use crate::fuse::sys;
 use crate::id::Ino;
 
 /// Name of the directory in the root.
 const NAME: &str = ".branchpoint-inodes";
 
-/// Returns the path of `ino` in the hidden directory of the mount at `root`.
-pub(super) fn path(root: &Path, ino: Ino) -> PathBuf {
-    root.join(NAME).join(ino.to_string())
+/// Opens the directory on the mount at `root` with `device`. Only the settling thread can.
+pub(super) fn open(root: &Path, device: Device) -> Option<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let dir = nix::fcntl::open(&root.join(NAME), flags, Mode::empty()).ok()?;
+    // Another mount may cover this one.
+    let found = sys::identity_of(&dir).ok()?;
+    (found.device == (device.major, device.minor) && found.ino == Node::CONTROL.0).then_some(dir)
 }
 
 /// Answers a lookup if it concerns the directory; `None` leaves it to the view.
@@ -38,7 +46,7 @@ pub(super) fn lookup(
     if parent == Node::CONTROL {
         return Some(if allowed { inode(gate, name) } else { Ok(None) });
     }
-    if allowed && parent == Ino::ROOT && name == Path::new(NAME).as_os_str().as_bytes() {
+    if allowed && parent == Ino::ROOT && name == NAME.as_bytes() {
         let node = Node {
             slot: SlotId::FIRST,
             ino: Node::CONTROL,

@@ -19,9 +19,12 @@ use crate::fuse::device::{Device, Gauge};
 use crate::fuse::holders;
 use crate::fuse::session::Mount;
 
-/// How long the lists may take to get empty. Longer than writing out what one mount may hold
-/// unwritten (1 % of the kernel's limit by default); then somebody writes on and on.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the lists may take to get empty. Queueing what a mount may hold unwritten takes less; if
+/// it takes longer, somebody writes on and on.
+const QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long the queue may take to be worked off, if other programs keep adding to it.
+const WORK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long to try without giving up the processor. A request takes 10–50 µs.
 const BUSY_WAIT: Duration = Duration::from_micros(200);
@@ -66,21 +69,15 @@ impl Mount {
         let Some(root) = self.open_root() else {
             return false;
         };
-        let start = Instant::now();
-        loop {
-            if gauge.dirty_inodes().is_ok_and(|inodes| inodes > 0) {
+        let queued = within(QUEUE_TIMEOUT, || {
+            let empty = matches!(gauge.dirty_inodes(), Ok(0));
+            if !empty {
                 // Costs nothing if the writing is under way.
                 let _ = nix::unistd::syncfs(&root);
             }
-            if is_clean(gauge) {
-                return true;
-            }
-            match start.elapsed() {
-                waited if waited > DRAIN_TIMEOUT => return false,
-                waited if waited > BUSY_WAIT => std::thread::sleep(Duration::from_micros(100)),
-                _ => std::thread::yield_now(),
-            }
-        }
+            empty
+        });
+        queued && within(WORK_TIMEOUT, || matches!(gauge.requests(), Ok(0)))
     }
 
     /// Step 3.
@@ -102,6 +99,19 @@ impl Mount {
         let same = Device::of(&self.dir).is_ok_and(|device| device == self.device);
         same.then(|| File::open(&self.dir).ok()).flatten()
     }
+}
+
+/// Asks again and again until `done` says yes; returns whether it did in time.
+fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        match start.elapsed() {
+            waited if waited > limit => return false,
+            waited if waited > BUSY_WAIT => std::thread::sleep(Duration::from_micros(100)),
+            _ => std::thread::yield_now(),
+        }
+    }
+    true
 }
 
 /// Returns whether the kernel holds nothing of the mount. The order matters: an inode leaves the lists

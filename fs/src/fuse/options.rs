@@ -44,6 +44,9 @@ pub struct MountOptions {
     pub spin_us: u32,
     /// The kernel enforces POSIX access control lists.
     pub access_control_lists: bool,
+    /// A flush reads from the kernel's own lists what is unwritten. Off, or where that is not allowed:
+    /// it looks through the open files of all processes.
+    pub kernel_statistics: bool,
     /// On read-only mounts, files that lie wholly in the base are read straight from there.
     pub passthrough: bool,
 }
@@ -67,6 +70,7 @@ impl Default for MountOptions {
             clone_device: true,
             spin_us: 0,
             access_control_lists: true,
+            kernel_statistics: true,
             passthrough: true,
         }
     }

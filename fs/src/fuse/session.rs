@@ -88,7 +88,10 @@ impl Mount {
             slot,
             service,
             notifier,
-            gauge: Gauge::open(device),
+            gauge: options
+                .kernel_statistics
+                .then(|| Gauge::open(device))
+                .flatten(),
             settled: Mutex::new(()),
             session: Mutex::new(Some(session)),
         })

@@ -7,19 +7,19 @@
 //!    Operations go on meanwhile, on the new view; only what the kernel writes back from pages of a
 //!    differing inode that it has not dropped yet is led to the old view.
 //! 4. With writeback caching, the kernel takes the size and the times of a file that it knows from
-//!    nobody but itself. Files that programs hold open are told by a truncation to the size that they
-//!    have in the new view, and by setting the time; the daemon changes nothing when it is asked for
-//!    that by the thread that does it.
+//!    nobody but itself. Files that no program holds are dropped by their names. Those that programs
+//!    hold are reached through the hidden directory and truncated to the size that they have in the new
+//!    view, and their time is set; the daemon changes nothing when the thread that does this asks.
 //!
 //! The caller of [`Mount::switch`] and the threads that serve the mount must be different threads: the
 //! kernel waits for answers while it forgets.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use nix::fcntl::AT_FDCWD;
-use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::{Mode, UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
 use crate::attr::{Attr, FileKind};
@@ -71,8 +71,37 @@ impl Mount {
         for &ino in &outdated.inodes {
             self.forget_pages(ino)?;
         }
+        if outdated.files.is_empty() {
+            return Ok(());
+        }
         for &ino in &outdated.files {
-            self.correct_size_and_time(ino);
+            self.evict(ino)?;
+        }
+        let Some(inodes) = control::open(&self.dir, self.device) else {
+            return Ok(());
+        };
+        let view = self.slot.view();
+        for &ino in outdated.files.iter().filter(|ino| view.knows(**ino)) {
+            if let Ok(attr) = view.getattr(ino) {
+                correct_size_and_time(&inodes, ino, &attr);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the kernel drop an inode that no program holds; it asks for everything the next time.
+    /// What it has then not forgotten is held open, or it has not come round to saying so; correcting
+    /// such a file is merely superfluous.
+    fn evict(&self, ino: Ino) -> Result<()> {
+        for (parent, name) in self.slot.view().names_of(ino)? {
+            if let Some(parent) = (Node {
+                slot: SlotId::FIRST,
+                ino: parent,
+            })
+            .raw()
+            {
+                self.notifier.invalidate_entry(parent, &name)?;
+            }
         }
         Ok(())
     }
@@ -122,36 +151,38 @@ impl Mount {
             .iter()
             .try_for_each(|name| self.notifier.invalidate_entry(root, name))
     }
+}
 
-    /// Step 4 for one file. Failures are left: the file is being executed, or its last descriptor was
-    /// closed meanwhile, and then the kernel asks for everything the next time.
-    fn correct_size_and_time(&self, ino: Ino) {
-        let Ok(attr) = self.slot.view().getattr(ino) else {
-            return;
-        };
-        let path = control::path(&self.dir, ino);
-        let Ok(known) = sys::identity(&path) else {
-            return;
-        };
-        if known.device != (self.device.major, self.device.minor) || known.ino != ino.0 {
-            return;
-        }
-        if known.size != attr.size
-            && let Ok(file) = OpenOptions::new().write(true).open(&path)
-        {
-            let _ = file.set_len(attr.size);
-        }
-        if known.size != attr.size || known.mtime != (attr.mtime.secs, attr.mtime.nanos) {
-            let omit = TimeSpec::UTIME_OMIT;
-            let mtime = TimeSpec::new(attr.mtime.secs, i64::from(attr.mtime.nanos));
-            let _ = utimensat(
-                AT_FDCWD,
-                &path,
-                &omit,
-                &mtime,
-                UtimensatFlags::NoFollowSymlink,
-            );
-        }
+/// Step 4 for one file. Failures are left: the file is being executed, or its last descriptor was
+/// closed meanwhile, and then the kernel asks for everything the next time.
+fn correct_size_and_time(inodes: &OwnedFd, ino: Ino, attr: &Attr) {
+    let found = openat(
+        inodes,
+        ino.to_string().as_str(),
+        OFlag::O_PATH | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    );
+    let Ok(file) = found else { return };
+    let Ok(known) = sys::identity_of(&file) else {
+        return;
+    };
+    if known.size != attr.size {
+        // A path that leads to the descriptor's inode costs no message, unlike a second lookup.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let length = i64::try_from(attr.size).unwrap_or(i64::MAX);
+        let _ = nix::unistd::truncate(path.as_str(), length);
+    }
+    if known.size != attr.size || known.mtime != (attr.mtime.secs, attr.mtime.nanos) {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mtime = TimeSpec::new(attr.mtime.secs, i64::from(attr.mtime.nanos));
+        let omit = TimeSpec::UTIME_OMIT;
+        let _ = utimensat(
+            AT_FDCWD,
+            path.as_str(),
+            &omit,
+            &mtime,
+            UtimensatFlags::FollowSymlink,
+        );
     }
 }
 

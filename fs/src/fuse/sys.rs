@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `kind` is a valid C string; the call keeps no pointer.
     let context = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) };
     let context = owned(context)?;
-    let raw: RawFd = std::os::fd::AsRawFd::as_raw_fd(&context);
+    let raw: RawFd = context.as_raw_fd();
     let (no_key, no_value) = (std::ptr::null::<u8>(), std::ptr::null::<u8>());
     // SAFETY: `context` is open; this command takes no key and no value.
     let created = unsafe {
@@ -59,11 +59,19 @@ pub(super) struct Identity {
 /// answer cannot block this.
 pub(super) fn identity(path: &Path) -> io::Result<Identity> {
     let path = CString::new(path.as_os_str().as_bytes())?;
+    statx(libc::AT_FDCWD, &path, libc::AT_NO_AUTOMOUNT)
+}
+
+/// The same of what a descriptor refers to.
+pub(super) fn identity_of(file: &impl AsRawFd) -> io::Result<Identity> {
+    statx(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+fn statx(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<Identity> {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
-    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
-    let mask = libc::STATX_BASIC_STATS;
+    let (flags, mask) = (flags | libc::AT_STATX_DONT_SYNC, libc::STATX_BASIC_STATS);
     // SAFETY: `path` is a valid C string and `out` has room for the structure.
-    let done = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
+    let done = unsafe { libc::statx(dir, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }

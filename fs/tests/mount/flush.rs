@@ -9,8 +9,21 @@ use std::time::{Duration, Instant};
 
 use branchpoint_fs::fuse::MountOptions;
 
-use crate::fixture::on_mount;
+use crate::fixture::{Fixture, on_mount};
 use crate::sys::Mapping;
+
+/// Runs `test` with the kernel's lists and without.
+fn both_ways(test: fn(&Fixture)) {
+    for kernel_statistics in [true, false] {
+        on_mount(
+            MountOptions {
+                kernel_statistics,
+                ..MountOptions::default()
+            },
+            test,
+        );
+    }
+}
 
 fn sized(path: &std::path::Path, bytes: u64) -> File {
     let options = OpenOptions::new()
@@ -26,7 +39,7 @@ fn sized(path: &std::path::Path, bytes: u64) -> File {
 
 #[test]
 fn a_page_dirtied_through_a_mapping_after_close_is_flushed() {
-    on_mount(MountOptions::default(), |f| {
+    both_ways(|f| {
         let file = sized(&f.path("a"), 8192);
         let mapping = Mapping::new(&file, 8192);
         drop(file);
@@ -42,7 +55,7 @@ fn a_page_dirtied_through_a_mapping_after_close_is_flushed() {
 
 #[test]
 fn what_an_open_descriptor_wrote_is_flushed() {
-    on_mount(MountOptions::default(), |f| {
+    both_ways(|f| {
         let mut file = sized(&f.path("a"), 0);
         for round in 0..200u32 {
             file.write_all(&round.to_le_bytes()).unwrap();
@@ -56,7 +69,7 @@ fn what_an_open_descriptor_wrote_is_flushed() {
 
 #[test]
 fn many_files_at_once_are_flushed() {
-    on_mount(MountOptions::default(), |f| {
+    both_ways(|f| {
         let files: Vec<File> = (0..300)
             .map(|i| sized(&f.path(&format!("f{i}")), 0))
             .collect();
@@ -74,7 +87,7 @@ fn many_files_at_once_are_flushed() {
 
 #[test]
 fn an_unlinked_open_file_and_a_subdirectory_are_flushed() {
-    on_mount(MountOptions::default(), |f| {
+    both_ways(|f| {
         fs::create_dir(f.path("d")).unwrap();
         let inner = sized(&f.path("d/inner"), 4096);
         let gone = sized(&f.path("gone"), 4096);
@@ -93,7 +106,7 @@ fn an_unlinked_open_file_and_a_subdirectory_are_flushed() {
 
 #[test]
 fn a_flush_returns_while_programs_write_on_and_on() {
-    on_mount(MountOptions::default(), |f| {
+    both_ways(|f| {
         let stop = Arc::new(AtomicBool::new(false));
         let writer = {
             let (stop, file) = (stop.clone(), sized(&f.path("busy"), 0));
