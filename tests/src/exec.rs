@@ -1,0 +1,4 @@
+//! What carries operations out.
+
+pub mod path;
+pub mod view;
