@@ -11,7 +11,6 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(55);
 ///
 /// `SEED=n` starts with that seed; a failure prints the one to repeat.
 pub fn run(name: &str, mut batch: impl FnMut(&mut TestRunner)) {
-    let number = |key| std::env::var(key).ok().and_then(|text| text.parse::<u64>().ok());
     let cases = number("CASES");
     let first = number("SEED").unwrap_or_else(random);
     let started = Instant::now();
@@ -36,7 +35,22 @@ pub fn run(name: &str, mut batch: impl FnMut(&mut TestRunner)) {
 /// Cases of one seed.
 const BATCH: u32 = 4;
 
-fn runner(seed: u64) -> TestRunner {
+/// Returns `SEED`, or `default`.
+pub fn first(default: u64) -> u64 {
+    number("SEED").unwrap_or(default)
+}
+
+/// Returns `CASES`, or `default`.
+pub fn cases(default: u64) -> u64 {
+    number("CASES").unwrap_or(default)
+}
+
+fn number(key: &str) -> Option<u64> {
+    std::env::var(key).ok().and_then(|text| text.parse().ok())
+}
+
+/// Returns a runner that does the same for the same seed.
+pub fn runner(seed: u64) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {

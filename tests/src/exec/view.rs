@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use branchpoint_fs::attr::{Caller, FileKind, RenameMode, SetAttr};
-use branchpoint_fs::error::{Error, Result};
+use branchpoint_fs::error::Result;
 use branchpoint_fs::id::Ino;
 use branchpoint_fs::view::View;
-use nix::errno::Errno;
 
 use crate::act::{Act, Made, Outcome, pattern};
 use crate::model::{NodeId, ROOT, Tree};
 
 /// Which inode each node of the model is; the same in all branches and for the life of the store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Inodes {
     of_node: BTreeMap<NodeId, Ino>,
     of_ino: BTreeMap<Ino, NodeId>,
@@ -220,12 +219,4 @@ fn apply_to_inode(
         }
         _ => unreachable!("an operation on names: {act:?}"),
     })
-}
-
-/// Returns the errno of an operation that failed, which must be one that POSIX gives.
-pub fn errno(error: Error) -> Errno {
-    match error {
-        Error::Posix(errno) => errno,
-        other => panic!("not an answer of POSIX: {other:?}"),
-    }
 }
