@@ -33,15 +33,33 @@ pub enum Act {
     /// Look a name up.
     Lookup { dir: NodeId, name: Vec<u8> },
     /// Make a file; fails if the name is taken.
-    Make { dir: NodeId, name: Vec<u8>, what: Made, perm: u32, umask: u32, uid: u32, gid: u32 },
+    Make {
+        dir: NodeId,
+        name: Vec<u8>,
+        what: Made,
+        perm: u32,
+        umask: u32,
+        uid: u32,
+        gid: u32,
+    },
     /// Make a hard link.
-    Link { node: NodeId, dir: NodeId, name: Vec<u8> },
+    Link {
+        node: NodeId,
+        dir: NodeId,
+        name: Vec<u8>,
+    },
     /// Remove a name of something else than a directory.
     Unlink { dir: NodeId, name: Vec<u8> },
     /// Remove an empty directory.
     Rmdir { dir: NodeId, name: Vec<u8> },
     /// Rename.
-    Rename { dir: NodeId, name: Vec<u8>, to_dir: NodeId, to_name: Vec<u8>, mode: RenameMode },
+    Rename {
+        dir: NodeId,
+        name: Vec<u8>,
+        to_dir: NodeId,
+        to_name: Vec<u8>,
+        mode: RenameMode,
+    },
     /// List the names in a directory.
     List { dir: NodeId },
     /// Read a symbolic link.
@@ -49,25 +67,63 @@ pub enum Act {
     /// Read bytes.
     Read { node: NodeId, offset: u64, len: u64 },
     /// Write [`pattern`] bytes.
-    Write { node: NodeId, offset: u64, len: u64, seed: u8, kill: bool },
+    Write {
+        node: NodeId,
+        offset: u64,
+        len: u64,
+        seed: u8,
+        kill: bool,
+    },
     /// Write [`pattern`] bytes at the end.
     Append { node: NodeId, len: u64, seed: u8 },
     /// Change the size.
-    Truncate { caller: Caller, node: NodeId, size: u64 },
+    Truncate {
+        caller: Caller,
+        node: NodeId,
+        size: u64,
+    },
     /// `fallocate`.
-    Allocate { node: NodeId, mode: AllocateMode, offset: u64, len: u64 },
+    Allocate {
+        node: NodeId,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    },
     /// `copy_file_range`.
-    Copy { from: NodeId, from_offset: u64, to: NodeId, to_offset: u64, len: u64 },
+    Copy {
+        from: NodeId,
+        from_offset: u64,
+        to: NodeId,
+        to_offset: u64,
+        len: u64,
+    },
     /// `lseek` with `SEEK_DATA` or `SEEK_HOLE`.
-    Seek { node: NodeId, offset: u64, to: SeekTo },
+    Seek {
+        node: NodeId,
+        offset: u64,
+        to: SeekTo,
+    },
     /// Change the mode.
     Chmod { node: NodeId, perm: u32 },
     /// Change the owner.
-    Chown { node: NodeId, uid: Option<u32>, gid: Option<u32> },
+    Chown {
+        node: NodeId,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
     /// Change the times.
-    SetTimes { node: NodeId, atime: Option<SetTime>, mtime: Option<SetTime> },
+    SetTimes {
+        node: NodeId,
+        atime: Option<SetTime>,
+        mtime: Option<SetTime>,
+    },
     /// Set an extended attribute.
-    SetXattr { node: NodeId, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    SetXattr {
+        node: NodeId,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: XattrMode,
+    },
     /// Read an extended attribute.
     GetXattr { node: NodeId, name: Vec<u8> },
     /// List the extended attributes.
@@ -99,7 +155,11 @@ pub enum Outcome {
     /// Where something lies.
     Offset(u64),
     /// Said by the model of `SEEK_DATA`: no offset beyond the first byte that is not zero is right.
-    DataBefore { from: usize, first_nonzero: Option<usize>, size: usize },
+    DataBefore {
+        from: usize,
+        first_nonzero: Option<usize>,
+        size: usize,
+    },
     /// Said by the model of `SEEK_HOLE`: no offset before `bytes` or beyond the size is right.
     HoleWithin { bytes: usize, size: usize },
 }
@@ -122,11 +182,24 @@ pub fn difference<E: PartialEq + std::fmt::Debug>(
     no_data: &E,
 ) -> Option<String> {
     let agree = match (expected, actual) {
-        (Ok(Outcome::DataBefore { from, first_nonzero, size }), Ok(Outcome::Offset(at))) => {
+        (
+            Ok(Outcome::DataBefore {
+                from,
+                first_nonzero,
+                size,
+            }),
+            Ok(Outcome::Offset(at)),
+        ) => {
             let last = first_nonzero.unwrap_or(size - 1);
             usize::try_from(*at).is_ok_and(|at| (*from..=last).contains(&at))
         }
-        (Ok(Outcome::DataBefore { first_nonzero: None, .. }), Err(error)) => error == no_data,
+        (
+            Ok(Outcome::DataBefore {
+                first_nonzero: None,
+                ..
+            }),
+            Err(error),
+        ) => error == no_data,
         (Ok(Outcome::HoleWithin { bytes, size }), Ok(Outcome::Offset(at))) => {
             usize::try_from(*at).is_ok_and(|at| (*bytes..=*size).contains(&at))
         }

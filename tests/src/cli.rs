@@ -33,8 +33,11 @@ pub struct Daemon {
 impl Daemon {
     /// Makes a store in `store` and starts its daemon.
     pub fn start(program: &Path, store: &Path) -> Self {
-        let mut daemon =
-            Self { program: program.into(), store: store.into(), child: None };
+        let mut daemon = Self {
+            program: program.into(),
+            store: store.into(),
+            child: None,
+        };
         daemon.run(&["init", store.to_str().unwrap()]);
         daemon.serve();
         daemon
@@ -50,7 +53,10 @@ impl Daemon {
         self.child = Some((child, guard));
         let started = Instant::now();
         while !self.output(&["stats", "--json"]).status.success() {
-            assert!(started.elapsed() < Duration::from_secs(20), "the daemon does not answer");
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "the daemon does not answer"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -70,7 +76,11 @@ impl Daemon {
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
         text(&output.stdout)
     }
 

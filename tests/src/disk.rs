@@ -21,24 +21,43 @@ impl Disk {
     pub fn new(mebibytes: u64) -> Option<Self> {
         let scratch = Scratch::new();
         let image = scratch.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).output();
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(mebibytes << 20)
+            .unwrap();
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-m", "0"])
+            .arg(&image)
+            .output();
         if !made.is_ok_and(|output| output.status.success()) {
             return skip("mkfs.ext4 does not work");
         }
-        let output = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().unwrap();
+        let output = Command::new("losetup")
+            .args(["-f", "--show"])
+            .arg(&image)
+            .output()
+            .unwrap();
         if !output.status.success() {
             return skip("there are no loop devices");
         }
         let device = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
         let device_guard = Guard::new(Leftover::Loop(device.clone()));
         let dir = scratch.dir("disk");
-        let mounted = Command::new("mount").args(["-t", "ext4"]).arg(&device).arg(&dir).output();
+        let mounted = Command::new("mount")
+            .args(["-t", "ext4"])
+            .arg(&device)
+            .arg(&dir)
+            .output();
         if !mounted.is_ok_and(|output| output.status.success()) {
             return skip("ext4 cannot be mounted");
         }
         let mount = Guard::new(Leftover::Mount(dir.clone()));
-        Some(Self { dir, _mount: mount, _device: device_guard, _scratch: scratch })
+        Some(Self {
+            dir,
+            _mount: mount,
+            _device: device_guard,
+            _scratch: scratch,
+        })
     }
 
     /// Returns where it is mounted.

@@ -38,7 +38,11 @@ impl Entry {
             said.push(format!("{what} {a:?} and {b:?}"));
         };
         if self.mode != other.mode {
-            say("modes", &format!("{:o}", self.mode), &format!("{:o}", other.mode));
+            say(
+                "modes",
+                &format!("{:o}", self.mode),
+                &format!("{:o}", other.mode),
+            );
         }
         if (self.uid, self.gid) != (other.uid, other.gid) {
             say("owners", &(self.uid, self.gid), &(other.uid, other.gid));
@@ -53,7 +57,11 @@ impl Entry {
             say("sizes", &self.size, &other.size);
         }
         if self.content != other.content {
-            let at = self.content.iter().zip(&other.content).position(|(a, b)| a != b);
+            let at = self
+                .content
+                .iter()
+                .zip(&other.content)
+                .position(|(a, b)| a != b);
             say("contents from byte", &at, &"there on");
         }
         if self.xattrs != other.xattrs {
@@ -82,15 +90,23 @@ fn read_entry(
 ) {
     let meta = fs::symlink_metadata(path).unwrap();
     let kind = FileKind::from_mode(meta.mode()).unwrap();
-    let first_path = inodes.entry(meta.ino()).or_insert_with(|| below.clone()).clone();
+    let first_path = inodes
+        .entry(meta.ino())
+        .or_insert_with(|| below.clone())
+        .clone();
     let content = match kind {
         FileKind::Regular => fs::read(path).unwrap(),
         FileKind::Symlink => fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),
     };
     let sized = matches!(kind, FileKind::Regular | FileKind::Symlink);
-    let names = sys::list_xattrs(path).unwrap().into_iter().filter(|name| ours(name));
-    let xattrs = names.map(|name| (name.clone(), sys::get_xattr(path, &name).unwrap())).collect();
+    let names = sys::list_xattrs(path)
+        .unwrap()
+        .into_iter()
+        .filter(|name| ours(name));
+    let xattrs = names
+        .map(|name| (name.clone(), sys::get_xattr(path, &name).unwrap()))
+        .collect();
     let entry = Entry {
         mode: meta.mode(),
         uid: meta.uid(),
@@ -105,7 +121,10 @@ fn read_entry(
     };
     entries.insert(below.clone(), entry);
     if kind == FileKind::Directory {
-        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(path)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         names.sort();
         for name in names {
             let below = [below.as_slice(), b"/", name.as_bytes()].concat();

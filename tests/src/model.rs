@@ -36,8 +36,18 @@ pub struct Tree {
 impl Tree {
     /// Returns a tree that is only a root directory.
     pub fn new(now: Timestamp) -> Self {
-        let root = Node::new(Body::Directory { entries: BTreeMap::new(), parent: ROOT }, 0o755, now);
-        Self { nodes: BTreeMap::from([(ROOT, root)]), pins: BTreeMap::new() }
+        let root = Node::new(
+            Body::Directory {
+                entries: BTreeMap::new(),
+                parent: ROOT,
+            },
+            0o755,
+            now,
+        );
+        Self {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            pins: BTreeMap::new(),
+        }
     }
 
     /// Returns the node, which must exist.
@@ -57,7 +67,11 @@ impl Tree {
 
     /// Returns the ids of the nodes that `choose` accepts.
     pub fn select(&self, choose: impl Fn(NodeId, &Node) -> bool) -> Vec<NodeId> {
-        self.nodes.iter().filter(|(id, node)| choose(**id, node)).map(|(id, _)| *id).collect()
+        self.nodes
+            .iter()
+            .filter(|(id, node)| choose(**id, node))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Returns the nodes that something has open.
@@ -90,7 +104,9 @@ impl Tree {
         match &node.body {
             Body::Directory { .. } if node.names == 0 && id != ROOT => 0,
             Body::Directory { entries, .. } => {
-                let dirs = entries.values().filter(|e| self.node(**e).kind() == FileKind::Directory);
+                let dirs = entries
+                    .values()
+                    .filter(|e| self.node(**e).kind() == FileKind::Directory);
                 2 + u32::try_from(dirs.count()).expect("few directories")
             }
             _ => node.names,
@@ -103,7 +119,9 @@ impl Tree {
             return Some(Vec::new());
         }
         for (dir, node) in &self.nodes {
-            let Body::Directory { entries, .. } = &node.body else { continue };
+            let Body::Directory { entries, .. } = &node.body else {
+                continue;
+            };
             if let Some((name, _)) = entries.iter().find(|(_, entry)| **entry == id) {
                 let mut path = self.path(*dir)?;
                 path.push(b'/');

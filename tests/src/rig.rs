@@ -23,12 +23,18 @@ impl Scratch {
     /// Makes one below the system's directory for temporary files.
     #[expect(clippy::new_without_default, reason = "it makes a directory")]
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("branchpoint-test-").tempdir().unwrap();
+        let dir = tempfile::Builder::new()
+            .prefix("branchpoint-test-")
+            .tempdir()
+            .unwrap();
         let path = dir.keep();
         // Users that are not root have to get through.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&path, open).unwrap();
-        Self { _guard: Guard::new(Leftover::Scratch(path.clone())), path }
+        Self {
+            _guard: Guard::new(Leftover::Scratch(path.clone())),
+            path,
+        }
     }
 
     /// Returns where it is.
@@ -86,18 +92,42 @@ impl Rig {
         Self::with(base, &MountOptions::default())
     }
 
+    /// Mounts a store whose base is the directory that holds the store and the mount point.
+    pub fn inside(around: &Scratch) -> Option<Self> {
+        let store = around.path().join("store");
+        let options = MountOptions::default();
+        Self::mounted(
+            Scratch::new(),
+            &store,
+            &around.dir("mnt"),
+            Some(around.path()),
+            &options,
+        )
+    }
+
     /// Mounts a store.
     pub fn with(base: Option<&Path>, options: &MountOptions) -> Option<Self> {
+        let scratch = Scratch::new();
+        let (store, dir) = (scratch.path().join("store"), scratch.dir("mnt"));
+        Self::mounted(scratch, &store, &dir, base, options)
+    }
+
+    fn mounted(
+        scratch: Scratch,
+        store: &Path,
+        dir: &Path,
+        base: Option<&Path>,
+        options: &MountOptions,
+    ) -> Option<Self> {
         let name = std::thread::current().name().unwrap_or("a test").to_owned();
         if !can_mount(&name) {
             return None;
         }
         let watchdog = Watchdog::new(120);
-        let scratch = Scratch::new();
-        let store = new_store(&scratch.path().join("store"), base);
-        let dir = scratch.dir("mnt");
+        let store = new_store(store, base);
         let view = store.view("main").unwrap();
-        let mount = Mount::new(view, &dir, options).unwrap();
+        let mount = Mount::new(view, dir, options).unwrap();
+        let dir = dir.to_path_buf();
         let guard = Guard::new(Leftover::Mount(dir.clone()));
         Some(Self {
             mount: Some(mount),
@@ -124,10 +154,19 @@ impl Rig {
         self.mount().view()
     }
 
+    /// Makes the kernel forget pages and entries that it can read again.
+    pub fn drop_caches(&self) {
+        fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    }
+
     /// Freezes what the mount shows and returns the checkpoint's id.
     pub fn checkpoint(&self) -> String {
         self.mount().flush().unwrap();
-        self.store.checkpoint("main", None, false).unwrap().id.to_string()
+        self.store
+            .checkpoint("main", None, false)
+            .unwrap()
+            .id
+            .to_string()
     }
 
     /// Rolls the mounted branch back, in place.
@@ -161,14 +200,24 @@ impl Drop for Rig {
 
 /// Makes and opens a store.
 pub fn new_store(dir: &Path, base: Option<&Path>) -> Arc<Store> {
-    Store::create(dir, &StoreOptions { base: base.map(Path::to_path_buf) }).unwrap();
+    Store::create(
+        dir,
+        &StoreOptions {
+            base: base.map(Path::to_path_buf),
+        },
+    )
+    .unwrap();
     Store::open(dir).unwrap()
 }
 
 /// Checks that `check` finds nothing wrong with the store.
 pub fn assert_clean(store: &Arc<Store>) {
     let report = check(store, &mut |_| {}).unwrap();
-    assert!(report.problems.is_empty(), "check found {:#?}", report.problems);
+    assert!(
+        report.problems.is_empty(),
+        "check found {:#?}",
+        report.problems
+    );
 }
 
 /// Makes a small base: files of one and several blocks, a hole, hard links, symbolic links, depth.

@@ -26,7 +26,10 @@ pub fn run(name: &str, mut batch: impl FnMut(&mut TestRunner)) {
             None => started.elapsed() >= DEFAULT_DURATION,
         };
         if over {
-            println!("{name}: {done} cases from SEED={first} in {:?}", started.elapsed());
+            println!(
+                "{name}: {done} cases from SEED={first} in {:?}",
+                started.elapsed()
+            );
             return;
         }
     }
@@ -65,11 +68,17 @@ pub fn runner(seed: u64) -> TestRunner {
 
 fn random() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs() ^ u64::from(since.subsec_nanos()) << 20)
+    now.map_or(0, |since| {
+        since.as_secs() ^ u64::from(since.subsec_nanos()) << 20
+    })
 }
 
 /// Returns after how many seconds a random run counts as hanging.
 pub fn limit_seconds() -> u64 {
     // A long run is asked for by `CASES`, and a failure needs time for shrinking.
-    if std::env::var_os("CASES").is_some() { 24 * 3600 } else { 600 }
+    if std::env::var_os("CASES").is_some() {
+        24 * 3600
+    } else {
+        600
+    }
 }

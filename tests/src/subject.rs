@@ -121,16 +121,22 @@ impl Subject {
     /// Carries all of `ops` out and compares everything, then opens the store again and compares.
     pub fn run(mut self, ops: &[Op]) -> Result<(), String> {
         for (step, op) in ops.iter().enumerate() {
-            self.step(op).map_err(|what| format!("step {step}, {op:?}: {what}"))?;
+            self.step(op)
+                .map_err(|what| format!("step {step}, {op:?}: {what}"))?;
         }
-        self.compare_all().map_err(|what| format!("at the end: {what}"))?;
-        self.reopen().map_err(|what| format!("at the end: {what}"))?;
-        self.compare_all().map_err(|what| format!("at the end, opened again: {what}"))
+        self.compare_all()
+            .map_err(|what| format!("at the end: {what}"))?;
+        self.reopen()
+            .map_err(|what| format!("at the end: {what}"))?;
+        self.compare_all()
+            .map_err(|what| format!("at the end, opened again: {what}"))
     }
 
     /// Carries one operation out.
     pub fn step(&mut self, op: &Op) -> Result<(), Stop> {
-        let Some(act) = op.resolve(self.world.tree()) else { return self.branch_step(op) };
+        let Some(act) = op.resolve(self.world.tree()) else {
+            return self.branch_step(op);
+        };
         let new = self.world.fresh();
         let before = self.world.tree().clone();
         let now = Timestamp::now();
@@ -190,8 +196,7 @@ impl Subject {
             walk::compare(&view, &mut self.inodes, tree)
                 .map_err(|what| format!("checkpoint {id}: {what}"))?;
         }
-        let names: Vec<String> =
-            store.branches()?.into_iter().map(|b| b.name).collect();
+        let names: Vec<String> = store.branches()?.into_iter().map(|b| b.name).collect();
         let mut sorted = names.clone();
         sorted.sort();
         if !sorted.iter().eq(self.world.branches.keys()) {
@@ -214,8 +219,7 @@ impl Subject {
         let current = self.world.current.clone();
         let info = self
             .store()
-            .checkpoint(&current, label.as_deref(), durable)
-            ?;
+            .checkpoint(&current, label.as_deref(), durable)?;
         if info.unchanged {
             if label.is_some() {
                 return Err("a checkpoint with a label is a new one".to_owned().into());
@@ -271,7 +275,13 @@ impl Subject {
 
     fn use_branch(&mut self, branch: usize) -> Result<(), Stop> {
         let index = branch % self.world.branches.len();
-        let name = self.world.branches.keys().nth(index).expect("modulo").clone();
+        let name = self
+            .world
+            .branches
+            .keys()
+            .nth(index)
+            .expect("modulo")
+            .clone();
         self.leave();
         self.enter(&name)
     }
@@ -299,8 +309,13 @@ impl Subject {
     }
 
     fn delete_branch(&mut self, branch: usize) -> Result<(), Stop> {
-        let others: Vec<String> =
-            self.world.branches.keys().filter(|name| **name != self.world.current).cloned().collect();
+        let others: Vec<String> = self
+            .world
+            .branches
+            .keys()
+            .filter(|name| **name != self.world.current)
+            .cloned()
+            .collect();
         if others.is_empty() {
             return Ok(());
         }
@@ -348,6 +363,8 @@ impl Subject {
 
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subject").field("current", &self.world.current).finish_non_exhaustive()
+        f.debug_struct("Subject")
+            .field("current", &self.world.current)
+            .finish_non_exhaustive()
     }
 }

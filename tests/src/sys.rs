@@ -32,10 +32,20 @@ pub fn set_xattr(path: &Path, name: &[u8], value: &[u8], mode: XattrMode) -> Res
         XattrMode::Create => libc::XATTR_CREATE,
         XattrMode::Replace => libc::XATTR_REPLACE,
     };
-    let set = if magic(&path) { libc::setxattr } else { libc::lsetxattr };
+    let set = if magic(&path) {
+        libc::setxattr
+    } else {
+        libc::lsetxattr
+    };
     // SAFETY: both strings end with NUL, and the value's pointer and length belong together.
     let result = unsafe {
-        set(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags)
+        set(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            flags,
+        )
     };
     Errno::result(result).map(drop)
 }
@@ -44,10 +54,19 @@ pub fn set_xattr(path: &Path, name: &[u8], value: &[u8], mode: XattrMode) -> Res
 pub fn get_xattr(path: &Path, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let (path, name) = (path_of(path)?, c_string(name)?);
     let mut value = vec![0_u8; 70_000];
-    let get = if magic(&path) { libc::getxattr } else { libc::lgetxattr };
+    let get = if magic(&path) {
+        libc::getxattr
+    } else {
+        libc::lgetxattr
+    };
     // SAFETY: both strings end with NUL, and the buffer has the length given.
     let length = unsafe {
-        get(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        get(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
     };
     let length = Errno::result(length)?;
     value.truncate(usize::try_from(length).expect("not negative"));
@@ -58,19 +77,28 @@ pub fn get_xattr(path: &Path, name: &[u8]) -> Result<Vec<u8>, Errno> {
 pub fn list_xattrs(path: &Path) -> Result<Vec<Vec<u8>>, Errno> {
     let path = path_of(path)?;
     let mut names = vec![0_u8; 70_000];
-    let list = if magic(&path) { libc::listxattr } else { libc::llistxattr };
+    let list = if magic(&path) {
+        libc::listxattr
+    } else {
+        libc::llistxattr
+    };
     // SAFETY: the path ends with NUL, and the buffer has the length given.
-    let length =
-        unsafe { list(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+    let length = unsafe { list(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
     let length = usize::try_from(Errno::result(length)?).expect("not negative");
-    let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names = names[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
 /// Removes an extended attribute. Follows symbolic links in `/proc` only.
 pub fn remove_xattr(path: &Path, name: &[u8]) -> Result<(), Errno> {
     let (path, name) = (path_of(path)?, c_string(name)?);
-    let remove = if magic(&path) { libc::removexattr } else { libc::lremovexattr };
+    let remove = if magic(&path) {
+        libc::removexattr
+    } else {
+        libc::lremovexattr
+    };
     // SAFETY: both strings end with NUL.
     let result = unsafe { remove(path.as_ptr(), name.as_ptr()) };
     Errno::result(result).map(drop)
@@ -83,7 +111,9 @@ pub fn as_user<T: Send>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() 
             become_user(uid, gid, groups).expect("only root can run this test");
             work()
         });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -111,13 +141,15 @@ impl SharedMapping {
     pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: asks for a new mapping at an address of the kernel's choice.
-        let address = unsafe {
-            libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0)
-        };
+        let address =
+            unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { address: address.cast(), len })
+        Ok(Self {
+            address: address.cast(),
+            len,
+        })
     }
 
     /// Writes a byte.
@@ -139,7 +171,11 @@ impl SharedMapping {
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the mapping's.
         let result = unsafe { libc::msync(self.address.cast(), self.len, libc::MS_SYNC) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
@@ -195,4 +231,13 @@ pub fn copy_file_range(
     let copied =
         unsafe { libc::copy_file_range(from, &mut from_offset, to, &mut to_offset, len, 0) };
     Ok(usize::try_from(Errno::result(copied)?).expect("not negative"))
+}
+
+impl SharedMapping {
+    /// Reads from a file straight into the mapping, whose address is that of a page.
+    pub fn fill_from(&self, file: &std::fs::File, offset: i64) -> Result<usize, Errno> {
+        // SAFETY: the range is the mapping's.
+        let count = unsafe { libc::pread(file.as_raw_fd(), self.address.cast(), self.len, offset) };
+        Ok(usize::try_from(Errno::result(count)?).expect("not negative"))
+    }
 }

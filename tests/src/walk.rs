@@ -14,7 +14,9 @@ use crate::model::{Body, NodeId, ROOT, Time, Tree};
 pub fn compare(view: &Arc<View>, inodes: &mut Inodes, tree: &Tree) -> Result<(), String> {
     compare_node(view, inodes, tree, ROOT, Ino::ROOT, b"/")?;
     for node in tree.pins() {
-        let ino = inodes.find(view, tree, node).map_err(|e| format!("open {node:?}: {e}"))?;
+        let ino = inodes
+            .find(view, tree, node)
+            .map_err(|e| format!("open {node:?}: {e}"))?;
         compare_one(view, tree, node, ino).map_err(|what| format!("open {node:?}: {what}"))?;
     }
     Ok(())
@@ -31,18 +33,27 @@ fn compare_node(
     let place = |what: String| format!("{} ({node:?}, inode {ino}): {what}", path.escape_ascii());
     inodes.learn(node, ino).map_err(place)?;
     compare_one(view, tree, node, ino).map_err(place)?;
-    let Body::Directory { entries, parent } = &tree.node(node).body else { return Ok(()) };
-    let parent = inodes.find(view, tree, *parent).map_err(|e| place(e.to_string()))?;
+    let Body::Directory { entries, parent } = &tree.node(node).body else {
+        return Ok(());
+    };
+    let parent = inodes
+        .find(view, tree, *parent)
+        .map_err(|e| place(e.to_string()))?;
     let listed = list(view, ino, parent).map_err(place)?;
     let names: Vec<&Vec<u8>> = listed.keys().collect();
     if !names.iter().copied().eq(entries.keys()) {
-        let expected: Vec<_> = entries.keys().map(|n| n.escape_ascii().to_string()).collect();
+        let expected: Vec<_> = entries
+            .keys()
+            .map(|n| n.escape_ascii().to_string())
+            .collect();
         let got: Vec<_> = names.iter().map(|n| n.escape_ascii().to_string()).collect();
         return Err(place(format!("lists {got:?}, expected {expected:?}")));
     }
     for (name, child) in entries {
         let attr = &listed[name];
-        let found = view.lookup(ino, name).map_err(|e| place(format!("lookup of {name:?}: {e}")))?;
+        let found = view
+            .lookup(ino, name)
+            .map_err(|e| place(format!("lookup of {name:?}: {e}")))?;
         if found.ino != attr.ino {
             return Err(place(format!(
                 "{name:?} is inode {} when listed, {} when looked up",
@@ -88,7 +99,9 @@ fn list(view: &View, ino: Ino, parent: Ino) -> Result<BTreeMap<Vec<u8>, Attr>, S
         }
     }
     if dots != 2 {
-        return Err(format!("'.' and '..' are listed {dots} times or with wrong inodes"));
+        return Err(format!(
+            "'.' and '..' are listed {dots} times or with wrong inodes"
+        ));
     }
     Ok(entries)
 }
@@ -102,8 +115,17 @@ fn compare_one(view: &View, tree: &Tree, id: NodeId, ino: Ino) -> Result<(), Str
         Body::Symlink(target) => (0, Some(target.len())),
         Body::Regular(bytes) => (0, Some(bytes.len())),
     };
-    let expected = (node.kind(), node.perm, node.uid, node.gid, tree.nlink(id), rdev);
-    let got = (attr.kind, attr.perm, attr.uid, attr.gid, attr.nlink, attr.rdev);
+    let expected = (
+        node.kind(),
+        node.perm,
+        node.uid,
+        node.gid,
+        tree.nlink(id),
+        rdev,
+    );
+    let got = (
+        attr.kind, attr.perm, attr.uid, attr.gid, attr.nlink, attr.rdev,
+    );
     if expected != got {
         return Err(format!(
             "(kind, mode, owner, group, links, device) are {got:?}, expected {expected:?}"
@@ -134,7 +156,11 @@ fn compare_time(which: &str, expected: Time, got: Timestamp) -> Result<(), Strin
         Time::Since(since) => since <= got && got <= Timestamp::now(),
         Time::Unknown => true,
     };
-    if agree { Ok(()) } else { Err(format!("{which} is {got:?}, expected {expected:?}")) }
+    if agree {
+        Ok(())
+    } else {
+        Err(format!("{which} is {got:?}, expected {expected:?}"))
+    }
 }
 
 fn compare_xattrs(view: &View, node: &crate::model::Node, ino: Ino) -> Result<(), String> {
@@ -143,7 +169,9 @@ fn compare_xattrs(view: &View, node: &crate::model::Node, ino: Ino) -> Result<()
     }
     let mut got = BTreeMap::new();
     for name in view.listxattr(ino).map_err(|e| format!("listxattr: {e}"))? {
-        let value = view.getxattr(ino, &name).map_err(|e| format!("getxattr {name:?}: {e}"))?;
+        let value = view
+            .getxattr(ino, &name)
+            .map_err(|e| format!("getxattr {name:?}: {e}"))?;
         got.insert(name, value);
     }
     if got != node.xattrs {
@@ -155,11 +183,20 @@ fn compare_xattrs(view: &View, node: &crate::model::Node, ino: Ino) -> Result<()
 fn compare_bytes(view: &View, ino: Ino, expected: &[u8]) -> Result<(), String> {
     let size = u32::try_from(expected.len() + 10).expect("files of the model are small");
     let mut got = Vec::new();
-    view.read(ino, 0, size, &mut got).map_err(|e| format!("read: {e}"))?;
+    view.read(ino, 0, size, &mut got)
+        .map_err(|e| format!("read: {e}"))?;
     if got.len() != expected.len() {
-        return Err(format!("{} bytes were read, expected {}", got.len(), expected.len()));
+        return Err(format!(
+            "{} bytes were read, expected {}",
+            got.len(),
+            expected.len()
+        ));
     }
-    match got.iter().zip(expected).position(|(got, expected)| got != expected) {
+    match got
+        .iter()
+        .zip(expected)
+        .position(|(got, expected)| got != expected)
+    {
         None => Ok(()),
         Some(at) => Err(format!(
             "byte {at} (block {}) of {} is {:#x}, expected {:#x}",

@@ -13,7 +13,15 @@ use branchpoint_tests::rig::{Scratch, assert_clean, make_base, new_store};
 use nix::errno::Errno;
 
 fn create(view: &View, name: &[u8]) -> Ino {
-    let attr = view.mknod(Caller::ROOT, Ino::ROOT, name, FileKind::Regular, 0o644, 0, 0);
+    let attr = view.mknod(
+        Caller::ROOT,
+        Ino::ROOT,
+        name,
+        FileKind::Regular,
+        0o644,
+        0,
+        0,
+    );
     attr.unwrap().ino
 }
 
@@ -47,10 +55,12 @@ fn a_thousand_siblings_see_only_their_own_block_and_name() {
     for n in 0..SIBLINGS {
         let view = store.view(&format!("sibling{n}")).unwrap();
         let ino = view.lookup(Ino::ROOT, b"block").unwrap().ino;
-        view.write(ino, 0, &block(&format!("block of {n} ")), false).unwrap();
+        view.write(ino, 0, &block(&format!("block of {n} ")), false)
+            .unwrap();
         view.unlink(Ino::ROOT, b"name").unwrap();
         let name = create(&view, b"name");
-        view.write(name, 0, format!("name of {n}").as_bytes(), false).unwrap();
+        view.write(name, 0, format!("name of {n}").as_bytes(), false)
+            .unwrap();
     }
     // The parent goes on writing: nobody may see that.
     main.write(ino, 4096, &block("later"), false).unwrap();
@@ -60,7 +70,10 @@ fn a_thousand_siblings_see_only_their_own_block_and_name() {
         assert_eq!(read(&view, b"block"), expected, "sibling {n}");
         assert_eq!(read(&view, b"name"), format!("name of {n}").as_bytes());
     }
-    assert_eq!(read(&main, b"block"), [block("parent"), block("later")].concat());
+    assert_eq!(
+        read(&main, b"block"),
+        [block("parent"), block("later")].concat()
+    );
     assert_eq!(read(&main, b"name"), b"parent's");
     assert_clean(&store);
 }
@@ -88,7 +101,10 @@ fn ten_thousand_checkpoints_deep_everything_is_still_there() {
     drop(view);
     drop(store);
     let store = Store::open(&dir).unwrap();
-    assert_eq!(read(&store.view("main").unwrap(), b"old"), b"from the beginning");
+    assert_eq!(
+        read(&store.view("main").unwrap(), b"old"),
+        b"from the beginning"
+    );
     for (n, id) in marks {
         let layer = store.checkpoint_info(id).unwrap().layer;
         let view = store.view_at(layer).unwrap();
@@ -98,7 +114,11 @@ fn ten_thousand_checkpoints_deep_everything_is_still_there() {
     let back = store.resolve(&format!("main~{}", DEPTH / 2)).unwrap();
     let view = store.view_at(back.layer()).unwrap();
     let counter = usize::from_le_bytes(read(&view, b"counter").try_into().unwrap());
-    assert!((DEPTH / 2).abs_diff(counter) <= 1, "main~{} shows {counter}", DEPTH / 2);
+    assert!(
+        (DEPTH / 2).abs_diff(counter) <= 1,
+        "main~{} shows {counter}",
+        DEPTH / 2
+    );
     assert_clean(&store);
 }
 
@@ -114,7 +134,15 @@ fn a_child_does_not_see_what_its_parent_does_to_the_base() {
     let main = store.view("main").unwrap();
     let ino = main.lookup(Ino::ROOT, b"d").unwrap().ino;
     main.write(ino, 0, b"SMALL", false).unwrap();
-    main.setattr(Caller::ROOT, ino, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap();
+    main.setattr(
+        Caller::ROOT,
+        ino,
+        &SetAttr {
+            perm: Some(0o600),
+            ..SetAttr::default()
+        },
+    )
+    .unwrap();
     let child = store.view("child").unwrap();
     assert_eq!(read(&child, b"d"), b"small");
     assert_eq!(child.lookup(Ino::ROOT, b"d").unwrap().perm, 0o644);
@@ -135,7 +163,9 @@ fn bad_names_of_branches_are_refused() {
     let store = new_store(&scratch.path().join("store"), None);
     let from = store.resolve("main").unwrap();
     let long = "x".repeat(4096);
-    for name in ["", ".", "..", "a/b", "a\nb", "a\0b", "main~1", "-x", "\u{7f}", &long] {
+    for name in [
+        "", ".", "..", "a/b", "a\nb", "a\0b", "main~1", "-x", "\u{7f}", &long,
+    ] {
         refused(store.branch_create(name, &from), ErrorKind::Invalid);
         refused(store.branch_rename("main", name), ErrorKind::Invalid);
     }
@@ -156,7 +186,9 @@ fn bad_names_of_files_are_refused() {
         let result = view.mkdir(Caller::ROOT, Ino::ROOT, name, 0o755, 0);
         assert!(result.is_err(), "{name:?} was accepted");
     }
-    let long = view.mkdir(Caller::ROOT, Ino::ROOT, &[b'x'; 256], 0o755, 0).unwrap_err();
+    let long = view
+        .mkdir(Caller::ROOT, Ino::ROOT, &[b'x'; 256], 0o755, 0)
+        .unwrap_err();
     assert_eq!(long.errno(), Errno::ENAMETOOLONG);
     assert_clean(&store);
 }
@@ -181,7 +213,10 @@ fn a_second_opener_is_told_who_holds_the_store() {
     let dir = scratch.path().join("store");
     let store = new_store(&dir, None);
     let message = refused(Store::open(&dir), ErrorKind::Busy);
-    assert!(message.contains(&std::process::id().to_string()), "{message}");
+    assert!(
+        message.contains(&std::process::id().to_string()),
+        "{message}"
+    );
     drop(store);
     Store::open(&dir).unwrap();
 }
@@ -203,15 +238,26 @@ fn rolling_back_to_a_checkpoint_of_another_store_is_refused() {
 #[test]
 fn what_is_no_store_or_no_base_is_refused() {
     let scratch = Scratch::new();
-    refused(Store::open(&scratch.path().join("nowhere")), ErrorKind::NotFound);
+    refused(
+        Store::open(&scratch.path().join("nowhere")),
+        ErrorKind::NotFound,
+    );
     refused(Store::open(&scratch.dir("empty")), ErrorKind::NotFound);
     let full = scratch.dir("full");
     std::fs::write(full.join("f"), b"x").unwrap();
-    refused(Store::create(&full, &StoreOptions::default()), ErrorKind::Exists);
+    refused(
+        Store::create(&full, &StoreOptions::default()),
+        ErrorKind::Exists,
+    );
     assert!(full.join("f").exists());
     for base in ["nothing here", "full/f"] {
-        let options = StoreOptions { base: Some(scratch.path().join(base)) };
-        assert!(Store::create(&scratch.path().join("new"), &options).is_err(), "{base}");
+        let options = StoreOptions {
+            base: Some(scratch.path().join(base)),
+        };
+        assert!(
+            Store::create(&scratch.path().join("new"), &options).is_err(),
+            "{base}"
+        );
     }
 }
 

@@ -16,12 +16,16 @@ use proptest::test_runner::TestCaseError;
 
 #[test]
 fn view_over_rocksdb_behaves_like_the_model() {
-    run("view_over_rocksdb_behaves_like_the_model", || Subject::on_disk(false));
+    run("view_over_rocksdb_behaves_like_the_model", || {
+        Subject::on_disk(false)
+    });
 }
 
 #[test]
 fn view_with_base_behaves_like_the_model() {
-    run("view_with_base_behaves_like_the_model", || Subject::on_disk(true));
+    run("view_with_base_behaves_like_the_model", || {
+        Subject::on_disk(true)
+    });
 }
 
 #[test]
@@ -31,7 +35,11 @@ fn view_over_memory_behaves_like_the_model() {
         Store::create_in(&*kv, &StoreOptions::default()).unwrap();
         let scratch = branchpoint_tests::rig::Scratch::new();
         let open = move || Store::open_in(scratch.path(), Box::new(SharedKv(Arc::clone(&kv))));
-        Subject::on(open().unwrap(), Tree::new(Timestamp::default()), Box::new(open))
+        Subject::on(
+            open().unwrap(),
+            Tree::new(Timestamp::default()),
+            Box::new(open),
+        )
     });
 }
 

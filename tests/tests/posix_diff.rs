@@ -32,9 +32,9 @@ const ALLOWED: &[Difference] = &[Difference {
     name: "fractions of seconds before 1970",
     reason: "fuser 0.18 decodes a negative time with a fraction wrongly before we see it",
     covers: |act| match act {
-        Act::SetTimes { atime, mtime, .. } => [atime, mtime].iter().any(|time| {
-            matches!(time, Some(SetTime::At(at)) if at.secs < 0 && at.nanos != 0)
-        }),
+        Act::SetTimes { atime, mtime, .. } => [atime, mtime]
+            .iter()
+            .any(|time| matches!(time, Some(SetTime::At(at)) if at.secs < 0 && at.nanos != 0)),
         _ => false,
     },
 }];
@@ -54,7 +54,10 @@ fn run(name: &str, base: bool) {
         return;
     }
     for difference in ALLOWED {
-        println!("{name}: allowed to differ: {} ({})", difference.name, difference.reason);
+        println!(
+            "{name}: allowed to differ: {} ({})",
+            difference.name, difference.reason
+        );
     }
     let _watchdog = Watchdog::new(seed::limit_seconds());
     umask(Mode::empty());
@@ -109,18 +112,23 @@ impl Pair {
 
     fn run(mut self, ops: &[Op]) -> Result<(), String> {
         for (step, op) in ops.iter().enumerate() {
-            self.step(step, op).map_err(|what| format!("step {step}, {op:?}: {what}"))?;
+            self.step(step, op)
+                .map_err(|what| format!("step {step}, {op:?}: {what}"))?;
         }
-        self.compare().map_err(|what| format!("at the end: {what}"))?;
+        self.compare()
+            .map_err(|what| format!("at the end: {what}"))?;
         self.rig.checkpoint();
-        self.compare().map_err(|what| format!("after a checkpoint: {what}"))
+        self.compare()
+            .map_err(|what| format!("after a checkpoint: {what}"))
     }
 
     fn step(&mut self, step: usize, op: &Op) -> Result<(), String> {
         if step % 40 == 39 {
             self.rig.checkpoint();
         }
-        let Some(act) = op.resolve(&self.tree) else { return self.compare() };
+        let Some(act) = op.resolve(&self.tree) else {
+            return self.compare();
+        };
         self.next += 1;
         let new = NodeId(self.next);
         let before = self.tree.clone();
@@ -128,8 +136,9 @@ impl Pair {
         let plain = self.plain.apply(&before, &act, new);
         let mounted = self.mounted.apply(&before, &act, new);
         let holds = |what: &str, got: &Result<Outcome, Errno>| {
-            difference(&expected, got, &Errno::ENXIO)
-                .map_or(Ok(()), |difference| Err(format!("{act:?}: {what}: {difference}")))
+            difference(&expected, got, &Errno::ENXIO).map_or(Ok(()), |difference| {
+                Err(format!("{act:?}: {what}: {difference}"))
+            })
         };
         holds("the plain directory contradicts the model", &plain)?;
         if ALLOWED.iter().any(|allowed| (allowed.covers)(&act)) {
@@ -150,10 +159,16 @@ impl Pair {
         let plain = dump::read(&self.scratch.path().join("plain"));
         let mounted = dump::read(&self.rig.dir);
         let names = |dump: &std::collections::BTreeMap<Vec<u8>, dump::Entry>| {
-            dump.keys().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>()
+            dump.keys()
+                .map(|path| path.escape_ascii().to_string())
+                .collect::<Vec<_>>()
         };
         if names(&plain) != names(&mounted) {
-            return Err(format!("names {:?} and {:?}", names(&plain), names(&mounted)));
+            return Err(format!(
+                "names {:?} and {:?}",
+                names(&plain),
+                names(&mounted)
+            ));
         }
         for (path, entry) in &plain {
             let other = &mounted[path];

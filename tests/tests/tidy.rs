@@ -11,7 +11,9 @@ const LINES_MAX: usize = 900;
 /// The layers of the library, top first: none may name a module of a line above its own.
 const LAYERS: &[&[&str]] = &[
     &["fuse"],
-    &["view", "diff", "merge", "apply", "archive", "check", "collect"],
+    &[
+        "view", "diff", "merge", "apply", "archive", "check", "collect",
+    ],
     &["branch"],
     &["store", "base"],
     &["kv", "layout", "layer", "version"],
@@ -20,8 +22,16 @@ const LAYERS: &[&[&str]] = &[
 
 /// `use` lines that point upwards on purpose, with the reason.
 const UPWARDS: &[(&str, &str, &str)] = &[
-    ("fs/src/store.rs", "view", "the store holds its views weakly: an open layer has exactly one"),
-    ("fs/src/store.rs", "branch", "the store's public face names what its branch methods return"),
+    (
+        "fs/src/store.rs",
+        "view",
+        "the store holds its views weakly: an open layer has exactly one",
+    ),
+    (
+        "fs/src/store.rs",
+        "branch",
+        "the store's public face names what its branch methods return",
+    ),
 ];
 
 type Rule = fn(&str, &str) -> Vec<String>;
@@ -29,7 +39,10 @@ type Rule = fn(&str, &str) -> Vec<String>;
 const RULES: &[(&str, Rule)] = &[
     ("rocksdb:: only in fs/src/kv/rocks*", rocksdb_in_one_place),
     ("fuser:: only in fs/src/fuse*", fuser_in_one_place),
-    ("unsafe only in sys.rs and *_unsafe.rs", unsafe_in_named_files),
+    (
+        "unsafe only in sys.rs and *_unsafe.rs",
+        unsafe_in_named_files,
+    ),
     ("libraries do not print or exit", libraries_are_silent),
     ("libraries do not use clap or anyhow", libraries_have_types),
     ("modules depend downwards", arrow_of_dependence),
@@ -39,7 +52,10 @@ const RULES: &[(&str, Rule)] = &[
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
 }
 
 /// All files of the repository with one of these extensions, by their path from its root.
@@ -53,8 +69,16 @@ fn files(extensions: &[&str]) -> Vec<(String, String)> {
                 if name != "target" && (!name.starts_with('.') || name == ".ci") {
                     dirs.push(path);
                 }
-            } else if extensions.iter().any(|ext| path.extension().is_some_and(|e| e == *ext)) {
-                let below = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            } else if extensions
+                .iter()
+                .any(|ext| path.extension().is_some_and(|e| e == *ext))
+            {
+                let below = path
+                    .strip_prefix(root())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
                 found.push((below, fs::read_to_string(&path).unwrap()));
             }
         }
@@ -68,7 +92,10 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         Some(at) => &line[..at],
         None => line,
     };
-    text.lines().map(without_comment).enumerate().map(|(index, line)| (index + 1, line))
+    text.lines()
+        .map(without_comment)
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
 }
 
 fn lines_with(path: &str, text: &str, words: &[&str]) -> Vec<String> {
@@ -100,14 +127,22 @@ fn unsafe_in_named_files(path: &str, text: &str) -> Vec<String> {
     if path.ends_with("/sys.rs") || path.ends_with("_unsafe.rs") || path == "tests/tests/tidy.rs" {
         return Vec::new();
     }
-    lines_with(path, text, &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"])
+    lines_with(
+        path,
+        text,
+        &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"],
+    )
 }
 
 fn libraries_are_silent(path: &str, text: &str) -> Vec<String> {
     if !is_library(path) {
         return Vec::new();
     }
-    lines_with(path, text, &["println!", "eprintln!", "print!(", "process::exit", "dbg!"])
+    lines_with(
+        path,
+        text,
+        &["println!", "eprintln!", "print!(", "process::exit", "dbg!"],
+    )
 }
 
 fn libraries_have_types(path: &str, text: &str) -> Vec<String> {
@@ -122,16 +157,26 @@ fn layer_of(module: &str) -> Option<usize> {
 }
 
 fn arrow_of_dependence(path: &str, text: &str) -> Vec<String> {
-    let Some(below) = path.strip_prefix("fs/src/") else { return Vec::new() };
+    let Some(below) = path.strip_prefix("fs/src/") else {
+        return Vec::new();
+    };
     let module = below.split(['/', '.']).next().unwrap();
-    let Some(own) = layer_of(module) else { return Vec::new() };
+    let Some(own) = layer_of(module) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for (number, line) in production(text) {
         for used in line.split("crate::").skip(1) {
-            let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+            let used = used
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap();
             let allowed = UPWARDS.iter().any(|(p, m, _)| *p == path && *m == used);
             if layer_of(used).is_some_and(|layer| layer < own) && !allowed {
-                found.push(format!("{path}:{number}: {module} uses {used}: {}", line.trim()));
+                found.push(format!(
+                    "{path}:{number}: {module} uses {used}: {}",
+                    line.trim()
+                ));
             }
         }
     }
@@ -152,15 +197,27 @@ fn files_are_short(path: &str, text: &str) -> Vec<String> {
 }
 
 fn no_machine_paths(path: &str, text: &str) -> Vec<String> {
-    let words = [["/wo", "rk/"].concat(), ["/ro", "ot/"].concat(), ["/ho", "me/"].concat()];
+    let words = [
+        ["/wo", "rk/"].concat(),
+        ["/ro", "ot/"].concat(),
+        ["/ho", "me/"].concat(),
+    ];
     let found = |line: &&str| words.iter().any(|word| line.contains(word.as_str()));
-    text.lines().filter(found).map(|line| format!("{path}: {}", line.trim())).collect()
+    text.lines()
+        .filter(found)
+        .map(|line| format!("{path}: {}", line.trim()))
+        .collect()
 }
 
 fn no_markers(path: &str, text: &str) -> Vec<String> {
-    let words = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["X", "XX"].concat()];
+    let words = [
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["X", "XX"].concat(),
+    ];
     let alone = |line: &str, word: &str| {
-        line.split(|c: char| !c.is_alphanumeric()).any(|part| part == word)
+        line.split(|c: char| !c.is_alphanumeric())
+            .any(|part| part == word)
     };
     text.lines()
         .filter(|line| words.iter().any(|word| alone(line, word)))
@@ -175,7 +232,11 @@ fn sources_keep_the_rules() {
     let mut broken = Vec::new();
     for (name, rule) in RULES {
         for (path, text) in &files {
-            broken.extend(rule(path, text).into_iter().map(|what| format!("{name}: {what}")));
+            broken.extend(
+                rule(path, text)
+                    .into_iter()
+                    .map(|what| format!("{name}: {what}")),
+            );
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
@@ -211,6 +272,9 @@ fn every_rule_can_fail() {
     assert_eq!(canaries.len(), RULES.len());
     for ((name, rule), (path, text)) in RULES.iter().zip(canaries) {
         assert!(!rule(path, text).is_empty(), "'{name}' accepts {text:?}");
-        assert!(rule("fs/src/ok.rs", "fn ok() {}").is_empty(), "'{name}' refuses everything");
+        assert!(
+            rule("fs/src/ok.rs", "fn ok() {}").is_empty(),
+            "'{name}' refuses everything"
+        );
     }
 }

@@ -30,7 +30,10 @@ pub struct Directory {
 impl Directory {
     /// Returns an executor for what lies below `root`.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), open: BTreeMap::new() }
+        Self {
+            root: root.to_path_buf(),
+            open: BTreeMap::new(),
+        }
     }
 
     /// Returns a path to `node`: through a descriptor if it has no name.
@@ -55,18 +58,37 @@ impl Directory {
                 let node = tree.entry(*dir, name)?.ok_or(Errno::ENOENT)?;
                 Ok(Outcome::Found { node, kind })
             }
-            Act::Make { dir, name, what, perm, umask, .. } => {
+            Act::Make {
+                dir,
+                name,
+                what,
+                perm,
+                umask,
+                ..
+            } => {
                 make(&at(dir, name), what, perm & !umask)?;
                 Ok(Outcome::Made(new))
             }
             Act::Link { node, dir, name } => {
                 let flags = AtFlags::empty();
-                linkat(AT_FDCWD, &self.path(tree, *node), AT_FDCWD, &at(dir, name), flags)?;
+                linkat(
+                    AT_FDCWD,
+                    &self.path(tree, *node),
+                    AT_FDCWD,
+                    &at(dir, name),
+                    flags,
+                )?;
                 Ok(Outcome::Done)
             }
             Act::Unlink { dir, name } => fs::remove_file(at(dir, name)).map(done).map_err(errno),
             Act::Rmdir { dir, name } => fs::remove_dir(at(dir, name)).map(done).map_err(errno),
-            Act::Rename { dir, name, to_dir, to_name, mode } => {
+            Act::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                mode,
+            } => {
                 let (from, to) = (at(dir, name), at(to_dir, to_name));
                 nix::fcntl::renameat2(AT_FDCWD, &from, AT_FDCWD, &to, rename_flags(*mode))?;
                 let same = tree.entry(*dir, name) == tree.entry(*to_dir, to_name);
@@ -117,7 +139,13 @@ impl Directory {
 }
 
 fn apply_to_file(act: &Act, path: &dyn Fn(&NodeId) -> PathBuf) -> Result<Outcome, Errno> {
-    let open = |node| OpenOptions::new().read(true).write(true).open(path(node)).map_err(errno);
+    let open = |node| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path(node))
+            .map_err(errno)
+    };
     match act {
         Act::Read { node, offset, len } => {
             let file = File::open(path(node)).map_err(errno)?;
@@ -133,19 +161,42 @@ fn apply_to_file(act: &Act, path: &dyn Fn(&NodeId) -> PathBuf) -> Result<Outcome
             bytes.truncate(done);
             Ok(Outcome::Bytes(bytes))
         }
-        Act::Write { node, offset, len, seed, .. } => {
-            open(node)?.write_all_at(&pattern(*seed, size(*len)), *offset).map(done).map_err(errno)
-        }
+        Act::Write {
+            node,
+            offset,
+            len,
+            seed,
+            ..
+        } => open(node)?
+            .write_all_at(&pattern(*seed, size(*len)), *offset)
+            .map(done)
+            .map_err(errno),
         Act::Append { node, len, seed } => {
-            let mut file = OpenOptions::new().append(true).open(path(node)).map_err(errno)?;
-            file.write_all(&pattern(*seed, size(*len))).map(done).map_err(errno)
+            let mut file = OpenOptions::new()
+                .append(true)
+                .open(path(node))
+                .map_err(errno)?;
+            file.write_all(&pattern(*seed, size(*len)))
+                .map(done)
+                .map_err(errno)
         }
         Act::Truncate { node, size, .. } => open(node)?.set_len(*size).map(done).map_err(errno),
-        Act::Allocate { node, mode, offset, len } => {
+        Act::Allocate {
+            node,
+            mode,
+            offset,
+            len,
+        } => {
             let (offset, len) = (signed(*offset), signed(*len));
             nix::fcntl::fallocate(open(node)?, allocate_flags(*mode), offset, len).map(done)
         }
-        Act::Copy { from, from_offset, to, to_offset, len } => {
+        Act::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        } => {
             let (from, to) = (open(from)?, open(to)?);
             copy(&from, *from_offset, &to, *to_offset, *len).map(Outcome::Count)
         }
@@ -184,13 +235,18 @@ fn apply_to_file(act: &Act, path: &dyn Fn(&NodeId) -> PathBuf) -> Result<Outcome
 
 fn apply_xattr(act: &Act, path: &dyn Fn(&NodeId) -> PathBuf) -> Result<Outcome, Errno> {
     match act {
-        Act::SetXattr { node, name, value, mode } => {
-            sys::set_xattr(&path(node), name, value, *mode).map(done)
-        }
+        Act::SetXattr {
+            node,
+            name,
+            value,
+            mode,
+        } => sys::set_xattr(&path(node), name, value, *mode).map(done),
         Act::GetXattr { node, name } => sys::get_xattr(&path(node), name).map(Outcome::Bytes),
         Act::ListXattrs { node } => {
             let names = sys::list_xattrs(&path(node))?;
-            Ok(Outcome::Names(names.into_iter().filter(|name| ours(name)).collect()))
+            Ok(Outcome::Names(
+                names.into_iter().filter(|name| ours(name)).collect(),
+            ))
         }
         Act::RemoveXattr { node, name } => sys::remove_xattr(&path(node), name).map(done),
         _ => unreachable!("not an operation on a file: {act:?}"),
@@ -211,7 +267,13 @@ fn make(path: &Path, what: &Made, perm: u32) -> Result<(), Errno> {
     match what {
         Made::Regular => {
             let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(perm).open(path).map(drop).map_err(errno)
+            options
+                .write(true)
+                .create_new(true)
+                .mode(perm)
+                .open(path)
+                .map(drop)
+                .map_err(errno)
         }
         Made::Directory => fs::DirBuilder::new().mode(perm).create(path).map_err(errno),
         Made::Symlink(target) => symlink(OsStr::from_bytes(target), path).map_err(errno),
@@ -249,7 +311,11 @@ fn rename_flags(mode: RenameMode) -> RenameFlags {
 
 fn allocate_flags(mode: AllocateMode) -> FallocateFlags {
     let keep = |keep: bool| {
-        if keep { FallocateFlags::FALLOC_FL_KEEP_SIZE } else { FallocateFlags::empty() }
+        if keep {
+            FallocateFlags::FALLOC_FL_KEEP_SIZE
+        } else {
+            FallocateFlags::empty()
+        }
     };
     match mode {
         AllocateMode::Reserve { keep_size } => keep(keep_size),

@@ -20,7 +20,10 @@ pub struct Inodes {
 
 impl Default for Inodes {
     fn default() -> Self {
-        let mut inodes = Self { of_node: BTreeMap::new(), of_ino: BTreeMap::new() };
+        let mut inodes = Self {
+            of_node: BTreeMap::new(),
+            of_ino: BTreeMap::new(),
+        };
         inodes.learn(ROOT, Ino::ROOT).expect("nothing is known yet");
         inodes
     }
@@ -32,10 +35,14 @@ impl Inodes {
         let known_ino = *self.of_node.entry(node).or_insert(ino);
         let known_node = *self.of_ino.entry(ino).or_insert(node);
         if known_ino != ino {
-            return Err(format!("{node:?} was inode {known_ino} and is now inode {ino}"));
+            return Err(format!(
+                "{node:?} was inode {known_ino} and is now inode {ino}"
+            ));
         }
         if known_node != node {
-            return Err(format!("inode {ino} is {known_node:?} and {node:?} at once"));
+            return Err(format!(
+                "inode {ino} is {known_node:?} and {node:?} at once"
+            ));
         }
         Ok(())
     }
@@ -50,7 +57,8 @@ impl Inodes {
         for name in path.split(|b| *b == b'/').skip(1) {
             ino = view.lookup(ino, name)?.ino;
         }
-        self.learn(node, ino).unwrap_or_else(|what| panic!("{what}"));
+        self.learn(node, ino)
+            .unwrap_or_else(|what| panic!("{what}"));
         Ok(ino)
     }
 
@@ -75,13 +83,31 @@ pub fn apply(
             let attr = view.lookup(ino, name)?;
             // What was never seen is what the model says, and must stay so from now on.
             if let (None, Ok(Some(node))) = (inodes.node_of(attr.ino), tree.entry(*dir, name)) {
-                inodes.learn(node, attr.ino).unwrap_or_else(|what| panic!("{what}"));
+                inodes
+                    .learn(node, attr.ino)
+                    .unwrap_or_else(|what| panic!("{what}"));
             }
-            let node = inodes.node_of(attr.ino).unwrap_or_else(|| panic!("unknown {attr:?}"));
-            Outcome::Found { node, kind: attr.kind }
+            let node = inodes
+                .node_of(attr.ino)
+                .unwrap_or_else(|| panic!("unknown {attr:?}"));
+            Outcome::Found {
+                node,
+                kind: attr.kind,
+            }
         }
-        Act::Make { dir, name, what, perm, umask, uid, gid } => {
-            let caller = Caller { uid: *uid, gid: *gid };
+        Act::Make {
+            dir,
+            name,
+            what,
+            perm,
+            umask,
+            uid,
+            gid,
+        } => {
+            let caller = Caller {
+                uid: *uid,
+                gid: *gid,
+            };
             let dir = find(dir)?;
             let attr = match what {
                 Made::Regular => {
@@ -93,7 +119,9 @@ pub fn apply(
                 Made::Directory => view.mkdir(caller, dir, name, *perm, *umask)?,
                 Made::Symlink(target) => view.symlink(caller, dir, name, target)?,
             };
-            inodes.learn(new, attr.ino).unwrap_or_else(|what| panic!("{what}"));
+            inodes
+                .learn(new, attr.ino)
+                .unwrap_or_else(|what| panic!("{what}"));
             Outcome::Made(new)
         }
         Act::Link { node, dir, name } => {
@@ -109,7 +137,13 @@ pub fn apply(
             view.rmdir(find(dir)?, name)?;
             Outcome::Done
         }
-        Act::Rename { dir, name, to_dir, to_name, mode } => {
+        Act::Rename {
+            dir,
+            name,
+            to_dir,
+            to_name,
+            mode,
+        } => {
             let (dir, to_dir) = (find(dir)?, find(to_dir)?);
             let before = view.lookup(dir, name).map(|attr| attr.ino);
             view.rename(Caller::ROOT, dir, name, to_dir, to_name, *mode)?;
@@ -141,7 +175,9 @@ fn rename_outcome(
     if before.is_ok_and(|before| before == after) {
         return Ok(Outcome::Done);
     }
-    inodes.learn(new, after).unwrap_or_else(|what| panic!("{what}"));
+    inodes
+        .learn(new, after)
+        .unwrap_or_else(|what| panic!("{what}"));
     Ok(Outcome::Made(new))
 }
 
@@ -158,7 +194,13 @@ fn apply_to_inode(
             view.read(find(node)?, *offset, size, &mut bytes)?;
             Outcome::Bytes(bytes)
         }
-        Act::Write { node, offset, len, seed, kill } => {
+        Act::Write {
+            node,
+            offset,
+            len,
+            seed,
+            kill,
+        } => {
             let data = pattern(*seed, usize::try_from(*len).expect("short writes"));
             view.write(find(node)?, *offset, &data, *kill)?;
             Outcome::Done
@@ -169,35 +211,65 @@ fn apply_to_inode(
             Outcome::Done
         }
         Act::Truncate { caller, node, size } => {
-            let change = SetAttr { size: Some(*size), ..SetAttr::default() };
+            let change = SetAttr {
+                size: Some(*size),
+                ..SetAttr::default()
+            };
             view.setattr(*caller, find(node)?, &change)?;
             Outcome::Done
         }
-        Act::Allocate { node, mode, offset, len } => {
+        Act::Allocate {
+            node,
+            mode,
+            offset,
+            len,
+        } => {
             view.allocate(find(node)?, *mode, *offset, *len)?;
             Outcome::Done
         }
-        Act::Copy { from, from_offset, to, to_offset, len } => {
+        Act::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        } => {
             let (from, to) = (find(from)?, find(to)?);
             Outcome::Count(view.copy_range(from, *from_offset, to, *to_offset, *len)?)
         }
         Act::Seek { node, offset, to } => Outcome::Offset(view.seek(find(node)?, *offset, *to)?),
         Act::Chmod { node, perm } => {
-            let change = SetAttr { perm: Some(*perm), ..SetAttr::default() };
+            let change = SetAttr {
+                perm: Some(*perm),
+                ..SetAttr::default()
+            };
             view.setattr(root, find(node)?, &change)?;
             Outcome::Done
         }
         Act::Chown { node, uid, gid } => {
-            let change = SetAttr { uid: *uid, gid: *gid, ..SetAttr::default() };
+            let change = SetAttr {
+                uid: *uid,
+                gid: *gid,
+                ..SetAttr::default()
+            };
             view.setattr(root, find(node)?, &change)?;
             Outcome::Done
         }
         Act::SetTimes { node, atime, mtime } => {
-            let change = SetAttr { atime: *atime, mtime: *mtime, ..SetAttr::default() };
+            let change = SetAttr {
+                atime: *atime,
+                mtime: *mtime,
+                ..SetAttr::default()
+            };
             view.setattr(root, find(node)?, &change)?;
             Outcome::Done
         }
-        Act::SetXattr { node, name, value, mode } => {
+        Act::SetXattr {
+            node,
+            name,
+            value,
+            mode,
+        } => {
             view.setxattr(root, find(node)?, name, value, *mode)?;
             Outcome::Done
         }

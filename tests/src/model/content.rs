@@ -16,7 +16,13 @@ impl Tree {
                 let to = at(offset + len).min(bytes.len());
                 Ok(Outcome::Bytes(bytes[from..to].to_vec()))
             }
-            Act::Write { node, offset, len, seed, kill } => {
+            Act::Write {
+                node,
+                offset,
+                len,
+                seed,
+                kill,
+            } => {
                 let file = self.node_mut(*node);
                 put(file, *offset, &pattern(*seed, at(*len)));
                 file.kill_privileges(*kill);
@@ -38,14 +44,25 @@ impl Tree {
                 file.mtime = Time::Since(now);
                 Ok(Outcome::Done)
             }
-            Act::Allocate { node, mode, offset, len } => {
+            Act::Allocate {
+                node,
+                mode,
+                offset,
+                len,
+            } => {
                 let file = self.node_mut(*node);
                 allocate(file.bytes_mut(), *mode, at(*offset), at(offset + len));
                 // Whether capabilities go, and which times change, differs between filesystems.
                 file.mtime = Time::Unknown;
                 Ok(Outcome::Done)
             }
-            Act::Copy { from, from_offset, to, to_offset, len } => {
+            Act::Copy {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            } => {
                 let source = self.node(*from).bytes();
                 let start = at(*from_offset).min(source.len());
                 let end = at(from_offset + len).min(source.len());
@@ -103,8 +120,15 @@ fn seek(bytes: &[u8], offset: usize, to: SeekTo) -> Result<Outcome, Errno> {
     }
     Ok(match to {
         SeekTo::Data => {
-            let first = bytes[offset..].iter().position(|b| *b != 0).map(|i| offset + i);
-            Outcome::DataBefore { from: offset, first_nonzero: first, size: bytes.len() }
+            let first = bytes[offset..]
+                .iter()
+                .position(|b| *b != 0)
+                .map(|i| offset + i);
+            Outcome::DataBefore {
+                from: offset,
+                first_nonzero: first,
+                size: bytes.len(),
+            }
         }
         SeekTo::Hole => Outcome::HoleWithin {
             bytes: bytes[offset..].iter().take_while(|b| **b != 0).count() + offset,

@@ -19,9 +19,20 @@ impl Tree {
         match act {
             Act::Lookup { dir, name } => {
                 let node = self.entry(*dir, name)?.ok_or(Errno::ENOENT)?;
-                Ok(Outcome::Found { node, kind: self.node(node).kind() })
+                Ok(Outcome::Found {
+                    node,
+                    kind: self.node(node).kind(),
+                })
             }
-            Act::Make { dir, name, what, perm, umask, uid, gid } => {
+            Act::Make {
+                dir,
+                name,
+                what,
+                perm,
+                umask,
+                uid,
+                gid,
+            } => {
                 if self.entry(*dir, name)?.is_some() {
                     return Err(Errno::EEXIST);
                 }
@@ -62,9 +73,13 @@ impl Tree {
                 self.detach(*dir, name, now);
                 Ok(Outcome::Done)
             }
-            Act::Rename { dir, name, to_dir, to_name, mode } => {
-                self.rename((*dir, name), (*to_dir, to_name), *mode, new, now)
-            }
+            Act::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                mode,
+            } => self.rename((*dir, name), (*to_dir, to_name), *mode, new, now),
             Act::List { dir } => {
                 let mut names: BTreeSet<Vec<u8>> = self.entries(*dir)?.keys().cloned().collect();
                 names.insert(b".".to_vec());
@@ -136,7 +151,11 @@ impl Tree {
         if let Some(target) = target.filter(|_| dir != to_dir)
             && self.is_below(dir, target)
         {
-            return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+            return Err(if exchange {
+                Errno::EINVAL
+            } else {
+                Errno::ENOTEMPTY
+            });
         }
         if target == Some(source) {
             return Ok(Outcome::Done);
@@ -153,7 +172,10 @@ impl Tree {
         self.attach(to_dir, to_name, source, now);
         self.detach(dir, name, now);
         if mode == RenameMode::Whiteout {
-            let body = Body::Special { kind: FileKind::CharDevice, rdev: 0 };
+            let body = Body::Special {
+                kind: FileKind::CharDevice,
+                rdev: 0,
+            };
             let mut whiteout = Node::new(body, 0, now);
             self.inherit_group(dir, &mut whiteout);
             self.nodes.insert(new, whiteout);
@@ -189,8 +211,14 @@ impl Tree {
 fn body(what: &Made, dir: NodeId) -> Body {
     match what {
         Made::Regular => Body::Regular(Vec::new()),
-        Made::Directory => Body::Directory { entries: BTreeMap::new(), parent: dir },
+        Made::Directory => Body::Directory {
+            entries: BTreeMap::new(),
+            parent: dir,
+        },
         Made::Symlink(target) => Body::Symlink(target.clone()),
-        Made::Special { kind, rdev } => Body::Special { kind: *kind, rdev: *rdev },
+        Made::Special { kind, rdev } => Body::Special {
+            kind: *kind,
+            rdev: *rdev,
+        },
     }
 }

@@ -29,7 +29,10 @@ fn load_dir(
     seen: &mut BTreeMap<(u64, u64), NodeId>,
     next: &mut u64,
 ) {
-    let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mut names: Vec<_> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     names.sort();
     for name in names {
         let child = path.join(&name);
@@ -55,11 +58,17 @@ fn body(path: &Path, meta: &fs::Metadata, dir: NodeId) -> Body {
     let kind = FileKind::from_mode(meta.mode()).expect("a known kind");
     match kind {
         FileKind::Regular => Body::Regular(fs::read(path).unwrap()),
-        FileKind::Directory => Body::Directory { entries: BTreeMap::new(), parent: dir },
+        FileKind::Directory => Body::Directory {
+            entries: BTreeMap::new(),
+            parent: dir,
+        },
         FileKind::Symlink => {
             Body::Symlink(fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec())
         }
-        kind => Body::Special { kind, rdev: u32::try_from(meta.rdev()).expect("small devices") },
+        kind => Body::Special {
+            kind,
+            rdev: u32::try_from(meta.rdev()).expect("small devices"),
+        },
     }
 }
 

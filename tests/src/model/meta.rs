@@ -34,7 +34,12 @@ impl Tree {
                 file.mtime = known(mtime, file.mtime);
                 Ok(Outcome::Done)
             }
-            Act::SetXattr { node, name, value, mode } => {
+            Act::SetXattr {
+                node,
+                name,
+                value,
+                mode,
+            } => {
                 let xattrs = &mut self.node_mut(*node).xattrs;
                 match (mode, xattrs.contains_key(name)) {
                     (XattrMode::Create, true) => Err(Errno::EEXIST),
@@ -49,9 +54,9 @@ impl Tree {
                 let value = self.node(*node).xattrs.get(name);
                 value.cloned().map(Outcome::Bytes).ok_or(Errno::ENODATA)
             }
-            Act::ListXattrs { node } => {
-                Ok(Outcome::Names(self.node(*node).xattrs.keys().cloned().collect()))
-            }
+            Act::ListXattrs { node } => Ok(Outcome::Names(
+                self.node(*node).xattrs.keys().cloned().collect(),
+            )),
             Act::RemoveXattr { node, name } => {
                 let removed = self.node_mut(*node).xattrs.remove(name);
                 removed.map(|_| Outcome::Done).ok_or(Errno::ENODATA)

@@ -50,11 +50,18 @@ impl World {
 
     /// Returns the tree on which operations work.
     pub fn tree_mut(&mut self) -> &mut Tree {
-        &mut self.branches.get_mut(&self.current).expect("the current branch exists").tree
+        &mut self
+            .branches
+            .get_mut(&self.current)
+            .expect("the current branch exists")
+            .tree
     }
 
     /// Returns the tree of a checkpoint.
     pub fn checkpoint(&self, id: CheckpointId) -> Option<&Tree> {
-        self.checkpoints.iter().find(|(known, _)| *known == id).map(|(_, tree)| tree)
+        self.checkpoints
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map(|(_, tree)| tree)
     }
 }

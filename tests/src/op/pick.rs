@@ -45,9 +45,8 @@ impl Picker<'_> {
 
     /// Named directories: nothing can be made in one that was removed.
     fn dir(&self, pick: Pick) -> Option<NodeId> {
-        let fits = |id, node: &Node| {
-            node.kind() == FileKind::Directory && (id == ROOT || node.names > 0)
-        };
+        let fits =
+            |id, node: &Node| node.kind() == FileKind::Directory && (id == ROOT || node.names > 0);
         one(&self.0.select(fits), pick)
     }
 
@@ -79,7 +78,15 @@ impl Picker<'_> {
         let (dir, name) = self.entry(dir, name)?;
         let (uid, gid) = OWNERS[usize::from(owner) % OWNERS.len()];
         let umask = if umask { 0o027 } else { 0 };
-        Some(Act::Make { dir, name, what, perm, umask, uid, gid })
+        Some(Act::Make {
+            dir,
+            name,
+            what,
+            perm,
+            umask,
+            uid,
+            gid,
+        })
     }
 }
 
@@ -93,12 +100,20 @@ impl Op {
                 let (dir, name) = pick.entry(dir, name)?;
                 Act::Lookup { dir, name }
             }
-            Op::Create { dir, name, perm, umask, owner } => {
-                pick.make((dir, name), Made::Regular, perm, umask, owner)?
-            }
-            Op::Mkdir { dir, name, perm, umask, owner } => {
-                pick.make((dir, name), Made::Directory, perm & 0o1777, umask, owner)?
-            }
+            Op::Create {
+                dir,
+                name,
+                perm,
+                umask,
+                owner,
+            } => pick.make((dir, name), Made::Regular, perm, umask, owner)?,
+            Op::Mkdir {
+                dir,
+                name,
+                perm,
+                umask,
+                owner,
+            } => pick.make((dir, name), Made::Directory, perm & 0o1777, umask, owner)?,
             Op::Special { dir, name, what } => {
                 let (kind, rdev) = match what % 4 {
                     0 => (FileKind::Fifo, 0),
@@ -114,7 +129,11 @@ impl Op {
             }
             Op::Link { node, dir, name } => {
                 let (dir, name) = pick.entry(dir, name)?;
-                Act::Link { node: pick.linkable(node)?, dir, name }
+                Act::Link {
+                    node: pick.linkable(node)?,
+                    dir,
+                    name,
+                }
             }
             Op::LinkDirectory { node, dir } => Act::Link {
                 node: pick.dir(node)?,
@@ -129,73 +148,163 @@ impl Op {
                 let (dir, name) = pick.entry(dir, name)?;
                 Act::Rmdir { dir, name }
             }
-            Op::Rename { dir, name, to, to_name, mode } => {
+            Op::Rename {
+                dir,
+                name,
+                to,
+                to_name,
+                mode,
+            } => {
                 let (dir, name) = pick.entry(dir, name)?;
                 let (to_dir, to_name) = pick.entry(to, to_name)?;
-                Act::Rename { dir, name, to_dir, to_name, mode }
+                Act::Rename {
+                    dir,
+                    name,
+                    to_dir,
+                    to_name,
+                    mode,
+                }
             }
-            Op::List { dir } => Act::List { dir: pick.dir(dir)? },
-            Op::Readlink { node } => {
-                Act::Readlink { node: pick.kind(node, |kind| kind == FileKind::Symlink)? }
+            Op::List { dir } => Act::List {
+                dir: pick.dir(dir)?,
+            },
+            Op::Readlink { node } => Act::Readlink {
+                node: pick.kind(node, |kind| kind == FileKind::Symlink)?,
+            },
+            _ => {
+                return self
+                    .resolve_content(&pick)
+                    .or_else(|| self.resolve_meta(&pick));
             }
-            _ => return self.resolve_content(&pick).or_else(|| self.resolve_meta(&pick)),
         })
     }
 
     fn resolve_content(&self, pick: &Picker<'_>) -> Option<Act> {
         Some(match *self {
-            Op::Read { file, offset, len } => Act::Read { node: pick.file(file)?, offset, len },
-            Op::Write { file, offset, len, seed, kill } => {
-                Act::Write { node: pick.file(file)?, offset, len, seed, kill }
-            }
-            Op::Append { file, len, seed } => Act::Append { node: pick.file(file)?, len, seed },
+            Op::Read { file, offset, len } => Act::Read {
+                node: pick.file(file)?,
+                offset,
+                len,
+            },
+            Op::Write {
+                file,
+                offset,
+                len,
+                seed,
+                kill,
+            } => Act::Write {
+                node: pick.file(file)?,
+                offset,
+                len,
+                seed,
+                kill,
+            },
+            Op::Append { file, len, seed } => Act::Append {
+                node: pick.file(file)?,
+                len,
+                seed,
+            },
             Op::Truncate { file, size, owner } => {
                 let (uid, gid) = OWNERS[usize::from(owner) % OWNERS.len()];
-                Act::Truncate { caller: Caller { uid, gid }, node: pick.file(file)?, size }
+                Act::Truncate {
+                    caller: Caller { uid, gid },
+                    node: pick.file(file)?,
+                    size,
+                }
             }
-            Op::Allocate { file, mode, offset, len } => {
-                Act::Allocate { node: pick.file(file)?, mode, offset, len }
-            }
-            Op::Copy { from, from_offset, to, to_offset, len } => {
+            Op::Allocate {
+                file,
+                mode,
+                offset,
+                len,
+            } => Act::Allocate {
+                node: pick.file(file)?,
+                mode,
+                offset,
+                len,
+            },
+            Op::Copy {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            } => {
                 let (from, to) = (pick.file(from)?, pick.file(to)?);
                 // Overlapping ranges of one file are refused by the kernel, not by filesystems.
                 let apart = from != to || from_offset.abs_diff(to_offset) >= len;
-                apart.then_some(Act::Copy { from, from_offset, to, to_offset, len })?
+                apart.then_some(Act::Copy {
+                    from,
+                    from_offset,
+                    to,
+                    to_offset,
+                    len,
+                })?
             }
-            Op::Seek { file, offset, to } => Act::Seek { node: pick.file(file)?, offset, to },
-            Op::Pin { file } => Act::Pin { node: pick.file(file)? },
-            Op::Unpin { pin } => {
-                Act::Unpin { node: one(&pick.0.pins().collect::<Vec<_>>(), pin)? }
-            }
+            Op::Seek { file, offset, to } => Act::Seek {
+                node: pick.file(file)?,
+                offset,
+                to,
+            },
+            Op::Pin { file } => Act::Pin {
+                node: pick.file(file)?,
+            },
+            Op::Unpin { pin } => Act::Unpin {
+                node: one(&pick.0.pins().collect::<Vec<_>>(), pin)?,
+            },
             _ => return None,
         })
     }
 
     fn resolve_meta(&self, pick: &Picker<'_>) -> Option<Act> {
         let with_xattrs = |node| {
-            pick.kind(node, |kind| matches!(kind, FileKind::Regular | FileKind::Directory))
+            pick.kind(node, |kind| {
+                matches!(kind, FileKind::Regular | FileKind::Directory)
+            })
         };
         Some(match *self {
-            Op::Chmod { node, perm } => {
-                Act::Chmod { node: pick.kind(node, |kind| kind != FileKind::Symlink)?, perm }
-            }
-            Op::Chown { node, uid, gid } if uid.is_some() || gid.is_some() => {
-                Act::Chown { node: pick.kind(node, |_| true)?, uid, gid }
-            }
+            Op::Chmod { node, perm } => Act::Chmod {
+                node: pick.kind(node, |kind| kind != FileKind::Symlink)?,
+                perm,
+            },
+            Op::Chown { node, uid, gid } if uid.is_some() || gid.is_some() => Act::Chown {
+                node: pick.kind(node, |_| true)?,
+                uid,
+                gid,
+            },
             Op::SetTimes { node, atime, mtime } if atime.is_some() || mtime.is_some() => {
-                Act::SetTimes { node: pick.kind(node, |_| true)?, atime, mtime }
+                Act::SetTimes {
+                    node: pick.kind(node, |_| true)?,
+                    atime,
+                    mtime,
+                }
             }
-            Op::SetXattr { node, name, len, seed, mode } => {
+            Op::SetXattr {
+                node,
+                name,
+                len,
+                seed,
+                mode,
+            } => {
                 let value = crate::act::pattern(seed, usize::try_from(len).ok()?);
-                Act::SetXattr { node: with_xattrs(node)?, name: xattr_of(name), value, mode }
+                Act::SetXattr {
+                    node: with_xattrs(node)?,
+                    name: xattr_of(name),
+                    value,
+                    mode,
+                }
             }
-            Op::GetXattr { node, name } => {
-                Act::GetXattr { node: with_xattrs(node)?, name: xattr_of(name) }
-            }
-            Op::ListXattrs { node } => Act::ListXattrs { node: with_xattrs(node)? },
-            Op::RemoveXattr { node, name } => {
-                Act::RemoveXattr { node: with_xattrs(node)?, name: xattr_of(name) }
-            }
+            Op::GetXattr { node, name } => Act::GetXattr {
+                node: with_xattrs(node)?,
+                name: xattr_of(name),
+            },
+            Op::ListXattrs { node } => Act::ListXattrs {
+                node: with_xattrs(node)?,
+            },
+            Op::RemoveXattr { node, name } => Act::RemoveXattr {
+                node: with_xattrs(node)?,
+                name: xattr_of(name),
+            },
             _ => return None,
         })
     }

@@ -45,7 +45,10 @@ fn pick() -> impl Strategy<Value = u16> + Clone {
 }
 
 fn name() -> impl Strategy<Value = Name> {
-    prop_oneof![any::<u8>().prop_map(Name::Any), pick().prop_map(Name::Taken)]
+    prop_oneof![
+        any::<u8>().prop_map(Name::Any),
+        pick().prop_map(Name::Taken)
+    ]
 }
 
 fn perm() -> impl Strategy<Value = u32> {
@@ -157,8 +160,11 @@ fn attributes(profile: Profile) -> impl Strategy<Value = Op> {
         Profile::View => prop_oneof![4 => 0u32..300, 1 => 0u32..65_537].boxed(),
         Profile::Directories => (0u32..200).boxed(),
     };
-    let mode =
-        prop_oneof![Just(XattrMode::Either), Just(XattrMode::Create), Just(XattrMode::Replace)];
+    let mode = prop_oneof![
+        Just(XattrMode::Either),
+        Just(XattrMode::Create),
+        Just(XattrMode::Replace)
+    ];
     prop_oneof![
         3 => (pick(), perm()).prop_map(|(node, perm)| Op::Chmod { node, perm }),
         2 => (pick(), id(), id()).prop_map(|(node, uid, gid)| Op::Chown { node, uid, gid }),
@@ -173,7 +179,10 @@ fn attributes(profile: Profile) -> impl Strategy<Value = Op> {
 }
 
 fn branches() -> impl Strategy<Value = Op> {
-    let checkpoint = (any::<bool>(), prop_oneof![9 => Just(false), 1 => Just(true)]);
+    let checkpoint = (
+        any::<bool>(),
+        prop_oneof![9 => Just(false), 1 => Just(true)],
+    );
     prop_oneof![
         6 => checkpoint.prop_map(|(label, durable)| Op::Checkpoint { label, durable }),
         4 => pick().prop_map(|from| Op::Branch { from }),

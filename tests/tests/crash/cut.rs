@@ -24,8 +24,13 @@ type Engine = FaultyKv<CrashKv>;
 /// after the cut.
 fn workload(seed: u64) -> Vec<Op> {
     let mut runner = seed::runner(seed);
-    let ops = ops(Profile::View, 60).new_tree(&mut runner).unwrap().current();
-    ops.into_iter().filter(|op| !matches!(op, Op::Reopen)).collect()
+    let ops = ops(Profile::View, 60)
+        .new_tree(&mut runner)
+        .unwrap()
+        .current();
+    ops.into_iter()
+        .filter(|op| !matches!(op, Op::Reopen))
+        .collect()
 }
 
 fn subject(scratch: &Scratch, plan: Option<Plan>) -> (Arc<Engine>, Subject) {
@@ -36,7 +41,10 @@ fn subject(scratch: &Scratch, plan: Option<Plan>) -> (Arc<Engine>, Subject) {
     let open = move || Store::open_in(&dir, Box::new(SharedKv(Arc::clone(&kv))));
     let store = open().unwrap();
     engine.set_plan(plan.map(|plan| shifted(plan, &engine)));
-    (engine, Subject::on(store, Tree::new(Timestamp::default()), Box::new(open)))
+    (
+        engine,
+        Subject::on(store, Tree::new(Timestamp::default()), Box::new(open)),
+    )
 }
 
 /// Counts from now on, instead of from the opening of the store.
@@ -58,7 +66,10 @@ struct History {
 
 /// Carries out what can be before the cut. Says whether the cut came.
 fn run(engine: &Engine, subject: &mut Subject, ops: &[Op]) -> Result<(History, bool), String> {
-    let mut history = History { worlds: vec![subject.world().clone()], durable: 0 };
+    let mut history = History {
+        worlds: vec![subject.world().clone()],
+        durable: 0,
+    };
     for (step, op) in ops.iter().enumerate() {
         let syncs = engine.inner().synced();
         match subject.step(op) {
@@ -81,7 +92,12 @@ fn run(engine: &Engine, subject: &mut Subject, ops: &[Op]) -> Result<(History, b
 }
 
 /// Opens a store on what is left; it must be clean, and look like one of `worlds`.
-fn judge(scratch: &Scratch, subject: &Subject, image: MemoryKv, worlds: &[World]) -> Result<(), String> {
+fn judge(
+    scratch: &Scratch,
+    subject: &Subject,
+    image: MemoryKv,
+    worlds: &[World],
+) -> Result<(), String> {
     let store = Store::open_in(scratch.path(), Box::new(image)).map_err(|e| format!("{e:?}"))?;
     let report = check(&store, &mut |_| {}).map_err(|e| format!("{e:?}"))?;
     if !report.problems.is_empty() {
@@ -94,7 +110,11 @@ fn judge(scratch: &Scratch, subject: &Subject, image: MemoryKv, worlds: &[World]
             Err(difference) => differences.push(difference.to_string()),
         }
     }
-    Err(format!("looks like none of {} states; the last: {}", worlds.len(), differences[0]))
+    Err(format!(
+        "looks like none of {} states; the last: {}",
+        worlds.len(),
+        differences[0]
+    ))
 }
 
 fn cut_everywhere(seed: u64) {
@@ -102,7 +122,11 @@ fn cut_everywhere(seed: u64) {
     let scratch = Scratch::new();
     let mut cuts = 0;
     for n in 1.. {
-        let plan = Plan { at: At::Operation(n), fault: Fault::Io, then: Then::Cut };
+        let plan = Plan {
+            at: At::Operation(n),
+            fault: Fault::Io,
+            then: Then::Cut,
+        };
         let (engine, mut subject) = subject(&scratch, Some(plan));
         let place = |what: String| format!("SEED={seed}, cut at {n}: {what}");
         let (history, cut) = run(&engine, &mut subject, &ops).map_err(place).unwrap();
@@ -119,9 +143,14 @@ fn cut_everywhere(seed: u64) {
         let unsynced = crash.unsynced();
         for kept in (0..unsynced).step_by(1 + unsynced / 6) {
             let image = crash.image(kept).unwrap();
-            judge(&scratch, &subject, image, &history.worlds[history.durable..])
-                .map_err(|what| place(format!("power cut that keeps {kept} batches: {what}")))
-                .unwrap();
+            judge(
+                &scratch,
+                &subject,
+                image,
+                &history.worlds[history.durable..],
+            )
+            .map_err(|what| place(format!("power cut that keeps {kept} batches: {what}")))
+            .unwrap();
         }
     }
     assert!(cuts > 20, "only {cuts} cuts");
@@ -144,7 +173,11 @@ fn every_write_on_a_full_disk_fails_alone() {
     let ops = workload(seed);
     let scratch = Scratch::new();
     for n in (1..).step_by(3) {
-        let plan = Plan { at: At::Write(n), fault: Fault::NoSpace, then: Then::GoOn };
+        let plan = Plan {
+            at: At::Write(n),
+            fault: Fault::NoSpace,
+            then: Then::GoOn,
+        };
         let (engine, mut subject) = subject(&scratch, Some(plan));
         let mut failed = false;
         for op in &ops {
@@ -152,9 +185,14 @@ fn every_write_on_a_full_disk_fails_alone() {
             match subject.step(op) {
                 Ok(()) => {}
                 Err(Stop::Failure(error)) if engine.fired() => {
-                    assert!(failed || error.errno() == Errno::ENOSPC, "{op:?}: {error:?}");
+                    assert!(
+                        failed || error.errno() == Errno::ENOSPC,
+                        "{op:?}: {error:?}"
+                    );
                     failed = true;
-                    subject.undo(before).unwrap_or_else(|stop| panic!("full at {n}: {stop}"));
+                    subject
+                        .undo(before)
+                        .unwrap_or_else(|stop| panic!("full at {n}: {stop}"));
                 }
                 Err(stop) => panic!("SEED={seed}, full at {n}, {op:?}: {stop}"),
             }
@@ -162,8 +200,13 @@ fn every_write_on_a_full_disk_fails_alone() {
         if !engine.fired() {
             return;
         }
-        judge(&scratch, &subject, engine.inner().live_image(), &[subject.world().clone()])
-            .map_err(|what| format!("SEED={seed}, full at {n}: {what}"))
-            .unwrap();
+        judge(
+            &scratch,
+            &subject,
+            engine.inner().live_image(),
+            &[subject.world().clone()],
+        )
+        .map_err(|what| format!("SEED={seed}, full at {n}: {what}"))
+        .unwrap();
     }
 }

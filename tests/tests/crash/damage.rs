@@ -25,7 +25,9 @@ fn fill(dir: &Path) {
     let view = store.view("main").unwrap();
     for n in 0..FILES {
         let kind = FileKind::Regular;
-        let attr = view.mknod(Caller::ROOT, Ino::ROOT, &name(n), kind, 0o644, 0, 0).unwrap();
+        let attr = view
+            .mknod(Caller::ROOT, Ino::ROOT, &name(n), kind, 0o644, 0, 0)
+            .unwrap();
         view.write(attr.ino, 0, &pattern(n, BYTES), false).unwrap();
     }
     store.checkpoint("main", Some("all"), true).unwrap();
@@ -35,11 +37,18 @@ fn data_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_path_buf()];
     while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            let kind = entry.extension().and_then(|ext| ext.to_str()).unwrap_or_default();
+        for entry in fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
+            let kind = entry
+                .extension()
+                .and_then(|ext| ext.to_str())
+                .unwrap_or_default();
             if entry.is_dir() {
                 dirs.push(entry);
-            } else if matches!(kind, "sst" | "blob" | "log") && entry.metadata().unwrap().len() > 0 {
+            } else if matches!(kind, "sst" | "blob" | "log") && entry.metadata().unwrap().len() > 0
+            {
                 found.push(entry);
             }
         }
@@ -49,7 +58,11 @@ fn data_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn flip(file: &Path, at: u64) {
-    let file = fs::OpenOptions::new().read(true).write(true).open(file).unwrap();
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(file)
+        .unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
@@ -62,11 +75,14 @@ fn reads_fail(dir: &Path, place: &str) -> Option<bool> {
     let mut failed = false;
     for n in 0..FILES {
         let mut bytes = Vec::new();
-        let read = view.lookup(Ino::ROOT, &name(n)).and_then(|attr| {
-            view.read(attr.ino, 0, u32::try_from(BYTES).unwrap(), &mut bytes)
-        });
+        let read = view
+            .lookup(Ino::ROOT, &name(n))
+            .and_then(|attr| view.read(attr.ino, 0, u32::try_from(BYTES).unwrap(), &mut bytes));
         match read {
-            Ok(()) => assert!(bytes == pattern(n, BYTES), "{place}: file {n} has wrong data"),
+            Ok(()) => assert!(
+                bytes == pattern(n, BYTES),
+                "{place}: file {n} has wrong data"
+            ),
             Err(_) => failed = true,
         }
     }
@@ -74,7 +90,9 @@ fn reads_fail(dir: &Path, place: &str) -> Option<bool> {
 }
 
 fn check_finds(dir: &Path) -> bool {
-    let Ok(store) = Store::open(dir) else { return true };
+    let Ok(store) = Store::open(dir) else {
+        return true;
+    };
     !check(&store, &mut |_| {}).is_ok_and(|report| report.problems.is_empty())
 }
 
@@ -93,7 +111,11 @@ fn damaged_bytes_are_found_and_never_served() {
             let at = (len * part / 8 + 37).min(len - 1);
             let copy = scratch.path().join("copy");
             drop(fs::remove_dir_all(&copy));
-            let copied = std::process::Command::new("cp").arg("-a").arg(&whole).arg(&copy).status();
+            let copied = std::process::Command::new("cp")
+                .arg("-a")
+                .arg(&whole)
+                .arg(&copy)
+                .status();
             assert!(copied.unwrap().success());
             let below = file.strip_prefix(&whole).unwrap();
             let place = format!("{} at byte {at} of {len}", below.display());
@@ -101,7 +123,10 @@ fn damaged_bytes_are_found_and_never_served() {
             flips += 1;
             let failed = reads_fail(&copy, &place).unwrap_or(true);
             let checked = check_finds(&copy);
-            assert!(!failed || checked, "{place}: reads fail, but check finds nothing");
+            assert!(
+                !failed || checked,
+                "{place}: reads fail, but check finds nothing"
+            );
             found += u32::from(checked);
             failing += u32::from(failed);
         }

@@ -41,7 +41,10 @@ fn view_on_a_full_disk_says_so_and_recovers() {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
     let mut bytes = Vec::new();
     view.read(kept, 0, 500_000, &mut bytes).unwrap();
-    assert!(bytes == pattern(1, 500_000), "a full disk changed what was written before");
+    assert!(
+        bytes == pattern(1, 500_000),
+        "a full disk changed what was written before"
+    );
     drop((view, store));
     fs::remove_file(ballast).unwrap();
     let store = Store::open(&dir).unwrap();

@@ -68,6 +68,10 @@ fn content(name: &Path) -> String {
 
 fn check_synced(dir: &Path, synced: &[PathBuf]) {
     for name in synced {
-        assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), content(name), "{name:?}");
+        assert_eq!(
+            fs::read_to_string(dir.join(name)).unwrap(),
+            content(name),
+            "{name:?}"
+        );
     }
 }
