@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{
+    Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
+};
 
 /// How long a random test runs when `CASES` does not say how many cases it wants.
 const DEFAULT_DURATION: Duration = Duration::from_secs(55);
@@ -59,7 +62,7 @@ pub fn runner(seed: u64) -> TestRunner {
     let config = Config {
         cases: BATCH,
         failure_persistence: None,
-        max_shrink_time: 120_000,
+        max_shrink_time: 60_000,
         max_shrink_iters: 2_000,
         ..Config::default()
     };
@@ -80,5 +83,25 @@ pub fn limit_seconds() -> u64 {
         24 * 3600
     } else {
         600
+    }
+}
+
+/// Runs the cases of one seed; a failure ends the test with the shortest sequence found.
+pub fn judge<S: Strategy>(
+    runner: &mut TestRunner,
+    strategy: &S,
+    case: impl Fn(&S::Value) -> Result<(), String>,
+) where
+    S::Value: IntoIterator + Clone,
+    <S::Value as IntoIterator>::Item: std::fmt::Debug,
+{
+    match runner.run(strategy, |value| case(&value).map_err(TestCaseError::fail)) {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, shortest)) => {
+            let steps: Vec<String> =
+                shortest.into_iter().enumerate().map(|(n, op)| format!("{n}: {op:?}")).collect();
+            panic!("{reason}\nthe shortest sequence found:\n{}", steps.join("\n"));
+        }
+        Err(TestError::Abort(reason)) => panic!("given up: {reason}"),
     }
 }

@@ -12,7 +12,6 @@ use branchpoint_tests::op::{Profile, ops};
 use branchpoint_tests::seed;
 use branchpoint_tests::shared_kv::SharedKv;
 use branchpoint_tests::subject::Subject;
-use proptest::test_runner::TestCaseError;
 
 #[test]
 fn view_over_rocksdb_behaves_like_the_model() {
@@ -46,11 +45,6 @@ fn view_over_memory_behaves_like_the_model() {
 fn run(name: &str, subject: impl Fn() -> Subject) {
     let _watchdog = Watchdog::new(seed::limit_seconds());
     seed::run(name, |runner| {
-        let result = runner.run(&ops(Profile::View, 120), |ops| {
-            subject().run(&ops).map_err(TestCaseError::fail)
-        });
-        if let Err(error) = result {
-            panic!("{error}");
-        }
+        seed::judge(runner, &ops(Profile::View, 120), |ops| subject().run(ops));
     });
 }

@@ -16,7 +16,6 @@ use branchpoint_tests::rig::{Rig, Scratch, can_mount, make_base};
 use branchpoint_tests::seed;
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
-use proptest::test_runner::TestCaseError;
 
 /// A difference that is meant.
 struct Difference {
@@ -62,12 +61,7 @@ fn run(name: &str, base: bool) {
     let _watchdog = Watchdog::new(seed::limit_seconds());
     umask(Mode::empty());
     seed::run(name, |runner| {
-        let result = runner.run(&ops(Profile::Directories, 120), |ops| {
-            Pair::new(base).run(&ops).map_err(TestCaseError::fail)
-        });
-        if let Err(error) = result {
-            panic!("{error}");
-        }
+        seed::judge(runner, &ops(Profile::Directories, 120), |ops| Pair::new(base).run(ops));
     });
 }
 

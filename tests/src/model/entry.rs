@@ -185,6 +185,35 @@ impl Tree {
         Ok(Outcome::Done)
     }
 
+    /// Returns every reason for which a rename fails. The kernel checks some of them before it asks a
+    /// filesystem, so of several reasons a filesystem itself may give any.
+    pub fn rename_faults(&self, act: &Act) -> Vec<Errno> {
+        let Act::Rename { dir, name, to_dir, to_name, mode } = act else { return Vec::new() };
+        let mut faults = Vec::new();
+        let (source, target) = (self.entry(*dir, name), self.entry(*to_dir, to_name));
+        faults.extend(source.err());
+        faults.extend(target.err());
+        let (source, target) = (source.ok().flatten(), target.ok().flatten());
+        let exchange = *mode == RenameMode::Exchange;
+        if source.is_none() || (exchange && target.is_none()) {
+            faults.push(Errno::ENOENT);
+        }
+        if target.is_some() && *mode == RenameMode::NoReplace {
+            faults.push(Errno::EEXIST);
+        }
+        if source.is_some_and(|source| self.is_below(*to_dir, source)) {
+            faults.push(Errno::EINVAL);
+        }
+        if let Some(target) = target {
+            if self.is_below(*dir, target) {
+                faults.push(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+            }
+            let replace = source.map_or(Ok(()), |source| self.check_replace(source, target));
+            faults.extend(replace.err().filter(|_| !exchange));
+        }
+        faults
+    }
+
     fn check_replace(&self, source: NodeId, target: NodeId) -> Result<(), Errno> {
         let source_is_dir = self.node(source).kind() == FileKind::Directory;
         let target_is_dir = self.node(target).kind() == FileKind::Directory;
