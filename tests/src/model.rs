@@ -146,6 +146,13 @@ impl Tree {
         }
     }
 
+    /// Says that everything was read: nothing is known any more about times of access.
+    pub fn forget_access_times(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.atime = Time::Unknown;
+        }
+    }
+
     /// Says that nothing is known any more about the times of a node.
     pub fn forget_times(&mut self, id: NodeId) {
         let node = self.node_mut(id);

@@ -181,18 +181,21 @@ impl Subject {
 
     fn compare(&mut self) -> Result<(), Stop> {
         let view = Arc::clone(self.view());
-        Ok(walk::compare(&view, &mut self.inodes, self.world.tree())?)
+        walk::compare(&view, &mut self.inodes, self.world.tree())?;
+        self.world.tree_mut().forget_access_times();
+        Ok(())
     }
 
     /// Compares all branches and checkpoints, and checks the store.
     pub fn compare_all(&mut self) -> Result<(), Stop> {
         self.compare()?;
         let store = Arc::clone(self.store());
-        for (name, line) in &self.world.branches {
+        for (name, line) in &mut self.world.branches {
             if *name != self.world.current {
                 let view = store.view(name)?;
                 walk::compare(&view, &mut self.inodes, &line.tree)
                     .map_err(|what| format!("branch {name}: {what}"))?;
+                line.tree.forget_access_times();
             }
         }
         for (id, tree) in &self.world.checkpoints {

@@ -1,6 +1,6 @@
 //! Compares a whole view with a tree of the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use branchpoint_fs::attr::{Attr, FileKind, Timestamp};
@@ -12,7 +12,8 @@ use crate::model::{Body, NodeId, ROOT, Time, Tree};
 
 /// Compares everything below the root, and what is open without a name; says the first difference.
 pub fn compare(view: &Arc<View>, inodes: &mut Inodes, tree: &Tree) -> Result<(), String> {
-    compare_node(view, inodes, tree, ROOT, Ino::ROOT, b"/")?;
+    let mut seen = BTreeSet::new();
+    compare_node(view, inodes, tree, (ROOT, Ino::ROOT), b"/", &mut seen)?;
     for node in tree.pins() {
         let ino = inodes
             .find(view, tree, node)
@@ -26,12 +27,16 @@ fn compare_node(
     view: &Arc<View>,
     inodes: &mut Inodes,
     tree: &Tree,
-    node: NodeId,
-    ino: Ino,
+    (node, ino): (NodeId, Ino),
     path: &[u8],
+    seen: &mut BTreeSet<NodeId>,
 ) -> Result<(), String> {
     let place = |what: String| format!("{} ({node:?}, inode {ino}): {what}", path.escape_ascii());
     inodes.learn(node, ino).map_err(place)?;
+    // By a second name only that it is the same file; comparing has moved its access time.
+    if !seen.insert(node) {
+        return Ok(());
+    }
     compare_one(view, tree, node, ino).map_err(place)?;
     let Body::Directory { entries, parent } = &tree.node(node).body else {
         return Ok(());
@@ -61,7 +66,7 @@ fn compare_node(
             )));
         }
         let path = [path, name, b"/"].concat();
-        compare_node(view, inodes, tree, *child, attr.ino, &path)?;
+        compare_node(view, inodes, tree, (*child, attr.ino), &path, seen)?;
     }
     Ok(())
 }

@@ -36,6 +36,9 @@ impl View {
         {
             return Err(Errno::EINVAL.into());
         }
+        // Within one file the copy may move the end: the end that counts is that of the beginning.
+        let size = self.getattr(from)?.size;
+        let len = len.min(size.saturating_sub(from_offset));
         let mut copied = 0;
         while copied < len {
             let want = (len - copied).min(BATCH_BLOCKS * BLOCK_BYTES);

@@ -11,6 +11,7 @@ impl Tree {
     pub(super) fn apply_content(&mut self, act: &Act, now: Timestamp) -> Result<Outcome, Errno> {
         match act {
             Act::Read { node, offset, len } => {
+                self.node_mut(*node).atime = Time::Unknown;
                 let bytes = self.node(*node).bytes();
                 let from = at(*offset).min(bytes.len());
                 let to = at(offset + len).min(bytes.len());
@@ -63,6 +64,7 @@ impl Tree {
                 to_offset,
                 len,
             } => {
+                self.node_mut(*from).atime = Time::Unknown;
                 let source = self.node(*from).bytes();
                 let start = at(*from_offset).min(source.len());
                 let end = at(from_offset + len).min(source.len());

@@ -81,15 +81,19 @@ impl Tree {
                 mode,
             } => self.rename((*dir, name), (*to_dir, to_name), *mode, new, now),
             Act::List { dir } => {
+                self.node_mut(*dir).atime = Time::Unknown;
                 let mut names: BTreeSet<Vec<u8>> = self.entries(*dir)?.keys().cloned().collect();
                 names.insert(b".".to_vec());
                 names.insert(b"..".to_vec());
                 Ok(Outcome::Names(names))
             }
-            Act::Readlink { node } => match &self.node(*node).body {
-                Body::Symlink(target) => Ok(Outcome::Bytes(target.clone())),
-                _ => Err(Errno::EINVAL),
-            },
+            Act::Readlink { node } => {
+                self.node_mut(*node).atime = Time::Unknown;
+                match &self.node(*node).body {
+                    Body::Symlink(target) => Ok(Outcome::Bytes(target.clone())),
+                    _ => Err(Errno::EINVAL),
+                }
+            }
             _ => unreachable!("not an operation on names: {act:?}"),
         }
     }
