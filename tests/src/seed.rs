@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proptest::strategy::Strategy;
-use proptest::test_runner::{
-    Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
-};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 /// How long a random test runs when `CASES` does not say how many cases it wants.
 const DEFAULT_DURATION: Duration = Duration::from_secs(55);
@@ -98,9 +96,15 @@ pub fn judge<S: Strategy>(
     match runner.run(strategy, |value| case(&value).map_err(TestCaseError::fail)) {
         Ok(()) => {}
         Err(TestError::Fail(reason, shortest)) => {
-            let steps: Vec<String> =
-                shortest.into_iter().enumerate().map(|(n, op)| format!("{n}: {op:?}")).collect();
-            panic!("{reason}\nthe shortest sequence found:\n{}", steps.join("\n"));
+            let steps: Vec<String> = shortest
+                .into_iter()
+                .enumerate()
+                .map(|(n, op)| format!("{n}: {op:?}"))
+                .collect();
+            panic!(
+                "{reason}\nthe shortest sequence found:\n{}",
+                steps.join("\n")
+            );
         }
         Err(TestError::Abort(reason)) => panic!("given up: {reason}"),
     }

@@ -61,7 +61,9 @@ fn run(name: &str, base: bool) {
     let _watchdog = Watchdog::new(seed::limit_seconds());
     umask(Mode::empty());
     seed::run(name, |runner| {
-        seed::judge(runner, &ops(Profile::Directories, 120), |ops| Pair::new(base).run(ops));
+        seed::judge(runner, &ops(Profile::Directories, 120), |ops| {
+            Pair::new(base).run(ops)
+        });
     });
 }
 
@@ -90,6 +92,11 @@ impl Pair {
                 .status();
             assert!(copied.unwrap().success());
             base_dir = Some(dir);
+        }
+        // As the root of a new store; with a base, both have the base's.
+        if !base {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            fs::set_permissions(&plain, mode).unwrap();
         }
         let rig = Rig::with_base_opt(base_dir.as_deref()).expect("probed before");
         let tree = Tree::load(&plain);

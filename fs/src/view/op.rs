@@ -145,7 +145,8 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(Errno::ENAMETOOLONG.into());
     }
-    if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
+    let reserved = matches!(name, b"" | b"." | b"..");
+    if reserved || name.contains(&0) || name.contains(&b'/') {
         return Err(Errno::EINVAL.into());
     }
     Ok(())

@@ -192,7 +192,16 @@ impl Tree {
     /// Returns every reason for which a rename fails. The kernel checks some of them before it asks a
     /// filesystem, so of several reasons a filesystem itself may give any.
     pub fn rename_faults(&self, act: &Act) -> Vec<Errno> {
-        let Act::Rename { dir, name, to_dir, to_name, mode } = act else { return Vec::new() };
+        let Act::Rename {
+            dir,
+            name,
+            to_dir,
+            to_name,
+            mode,
+        } = act
+        else {
+            return Vec::new();
+        };
         let mut faults = Vec::new();
         let (source, target) = (self.entry(*dir, name), self.entry(*to_dir, to_name));
         faults.extend(source.err());
@@ -210,7 +219,11 @@ impl Tree {
         }
         if let Some(target) = target {
             if self.is_below(*dir, target) {
-                faults.push(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+                faults.push(if exchange {
+                    Errno::EINVAL
+                } else {
+                    Errno::ENOTEMPTY
+                });
             }
             let replace = source.map_or(Ok(()), |source| self.check_replace(source, target));
             faults.extend(replace.err().filter(|_| !exchange));

@@ -90,7 +90,7 @@ fn program_on_a_full_disk_gets_enospc() {
     fs::remove_file(ballast).unwrap();
     mount.unmount(true).unwrap();
     guard.release();
-    drop(store);
+    drop((mount, store));
     let store = Store::open(&disk.dir().join("store")).unwrap();
     assert_clean(&store);
     let mount = Mount::new(store.view("main").unwrap(), &dir, &MountOptions::default()).unwrap();
