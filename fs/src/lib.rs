@@ -8,6 +8,7 @@
 //!
 //! Dependence goes one way: `fuse → view → branch → store → layer, version → kv, layout → id`.
 
+pub mod apply;
 pub mod archive;
 pub mod attr;
 pub mod base;

@@ -75,3 +75,26 @@ fn read_growing(mut read: impl FnMut(&mut [u8]) -> isize) -> Result<Vec<u8>, Err
         }
     }
 }
+
+/// Sets the extended attribute `name` of `path` itself, not of what a symbolic link leads to.
+pub(crate) fn set_xattr(path: &CStr, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    // SAFETY: both strings are NUL-terminated, and the kernel reads `len` bytes of the value, which
+    // has as many.
+    let result = unsafe {
+        libc::lsetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+/// Removes the extended attribute `name` of `path` itself, not of what a symbolic link leads to.
+pub(crate) fn remove_xattr(path: &CStr, name: &CStr) -> Result<(), Errno> {
+    // SAFETY: both strings are NUL-terminated.
+    let result = unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) };
+    Errno::result(result).map(drop)
+}

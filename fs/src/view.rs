@@ -17,6 +17,7 @@ mod listing;
 mod names;
 mod op;
 mod orphan;
+mod preserve;
 mod remove;
 mod rename;
 mod setattr;

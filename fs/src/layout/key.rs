@@ -311,6 +311,11 @@ pub fn base_index(device: u64, host_ino: u64) -> Key {
     concat(&[&[2], &device.to_be_bytes(), &host_ino.to_be_bytes()])
 }
 
+/// `3 ‖ path`: key of what was last applied to that path of the base.
+pub fn base_applied(path: &[u8]) -> Key {
+    concat(&[&[3], path])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

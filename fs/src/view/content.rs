@@ -177,7 +177,7 @@ impl<'a> Fetcher<'a> {
             Source::Nothing | Source::Layer(_, Locator::Hole) => Ok(()),
             Source::Base => read_base(self.op, self.ino, block.start() + skip as u64, buffer),
             Source::Layer(_, Locator::Base(ino, other)) => {
-                read_base(self.op, *ino, other.start() + skip as u64, buffer)
+                self.fetch_base(*ino, *other, skip, buffer)
             }
             Source::Layer(_, Locator::Inline(bytes)) => {
                 copy_from(bytes, skip, buffer);
@@ -196,6 +196,23 @@ impl<'a> Fetcher<'a> {
                 self.fetch_run(block, place, owner, skip, buffer)
             }
         }
+    }
+
+    /// Fetches a block of the base for another file: from the root layer if its content was kept
+    /// there before the base's file was replaced.
+    fn fetch_base(
+        &mut self,
+        ino: Ino,
+        block: BlockIndex,
+        skip: usize,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let kept = key::versioned(&key::block(ino, block), LayerId::ROOT);
+        let Some(value) = self.op.store.kv().get(Table::Map, &kept)? else {
+            return read_base(self.op, ino, block.start() + skip as u64, buffer);
+        };
+        let kept = Source::Layer(LayerId::ROOT, Locator::decode(&value)?);
+        Fetcher::new(self.op, ino).fetch(block, &kept, skip, buffer)
     }
 
     fn fetch_run(

@@ -142,8 +142,12 @@ impl View {
                 written = true;
                 Ok(false)
             })?;
+        // What is written need not be in the base any more, and nothing is nowhere.
+        if written || record.attr.size == 0 {
+            return Ok(None);
+        }
         let (file, size) = content::base_file(&op, ino)?;
-        if written || size != record.attr.size {
+        if size != record.attr.size {
             return Ok(None);
         }
         let copy = file.try_clone().map_err(|error| {
