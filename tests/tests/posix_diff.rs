@@ -99,7 +99,11 @@ impl Pair {
             fs::set_permissions(&plain, mode).unwrap();
         }
         let rig = Rig::with_base_opt(base_dir.as_deref()).expect("probed before");
-        let tree = Tree::load(&plain);
+        let mut tree = Tree::load(&plain);
+        if !base {
+            // The two roots were not made at the same moment.
+            tree.forget_times(ROOT);
+        }
         let next = tree.ids().last().unwrap_or(ROOT).0;
         Self {
             plain: Directory::new(&plain),
