@@ -116,13 +116,19 @@ impl View {
     ) -> Result<()> {
         let ino = edit.op.store.new_ino()?;
         let now = edit.now;
+        // As for everything made in a setgid directory.
+        let dir = edit.inode(from.dir)?.attr;
+        let gid = match dir.perm & libc::S_ISGID {
+            0 => caller.gid,
+            _ => dir.gid,
+        };
         let attr = crate::attr::Attr {
             ino,
             kind: FileKind::CharDevice,
             perm: 0,
             nlink: 1,
             uid: caller.uid,
-            gid: caller.gid,
+            gid,
             rdev: 0,
             size: 0,
             blocks: 0,
