@@ -32,6 +32,11 @@ const UPWARDS: &[(&str, &str, &str)] = &[
         "branch",
         "the store's public face names what its branch methods return",
     ),
+    (
+        "fs/src/branch/",
+        "view",
+        "freezing a head closes the gate of its open view, and a rollback retires it",
+    ),
 ];
 
 type Rule = fn(&str, &str) -> Vec<String>;
