@@ -8,6 +8,9 @@ branchpoint_at() {
     timeout --kill-after=5 "${BRANCHPOINT_TIMEOUT:-120}" "$BRANCHPOINT_BIN" --store "$store" "$@" </dev/null
 }
 
+# Whether this build of the program has the command $1.
+has_command() { "$BRANCHPOINT_BIN" "$1" --help >/dev/null 2>&1; }
+
 # Takes a checkpoint of branch $2 of the store in $1 and prints what the daemon says about it.
 checkpoint_at() {
     local store=$1 branch=$2
