@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Log(Log),
     Diff(Diff),
     Merge(Merge),
+    Export(Export),
+    Import(Import),
     Stats(Stats),
     Doctor(Doctor),
     Serve(Serve),
@@ -305,6 +307,25 @@ pub(crate) struct Merge {
     /// Who gets them [default: the branch of the mount you are in, or main]
     #[arg(long, value_name = "BRANCH", value_parser = text())]
     pub(crate) into: Option<String>,
+}
+
+/// Writes a state as a tar archive to standard output
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// A branch or a checkpoint [default: the branch of the mount you are in, or the only branch]
+    #[arg(value_name = "BRANCH|CHECKPOINT", value_parser = text())]
+    pub(crate) source: Option<String>,
+}
+
+/// Reads a tar archive into a branch
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Into which branch
+    #[arg(value_name = "BRANCH", value_parser = text())]
+    pub(crate) branch: String,
+    /// The archive [default: standard input]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Shows counts and sizes of the store and its daemon

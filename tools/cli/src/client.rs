@@ -27,6 +27,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long to wait for a process that holds the store but does not listen: one that starts or ends.
 const BUSY_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long a daemon may take to accept a connection.
+const HELLO_LIMIT: Duration = Duration::from_secs(30);
+
 /// How long a daemon may take to end after it has answered.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -82,7 +85,7 @@ impl Client {
 
     fn try_connect(endpoint: &Endpoint) -> Result<Option<Self>> {
         match endpoint.connect() {
-            Ok(stream) => Ok(Some(Self::over(stream, endpoint))),
+            Ok(stream) => Self::greet(stream, endpoint),
             Err(reason) => match reason.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
                 io::ErrorKind::PermissionDenied => Err(Failure::new(
@@ -95,10 +98,31 @@ impl Client {
         }
     }
 
-    fn over(stream: UnixStream, endpoint: &Endpoint) -> Self {
-        Self {
-            channel: Channel::new(stream),
-            log: endpoint.log_path(),
+    /// Waits for the daemon's greeting. One that dies before has carried out nothing, and is as
+    /// good as none.
+    fn greet(stream: UnixStream, endpoint: &Endpoint) -> Result<Option<Self>> {
+        let mut channel = Channel::new(stream);
+        let line = match channel.read_line(RESPONSE_BYTES_MAX, Some(HELLO_LIMIT)) {
+            Ok(Some(line)) => line,
+            Ok(None) | Err(ReadError::Cut) => return Ok(None),
+            Err(ReadError::Io(reason)) => {
+                return Err(Failure::io("read from the daemon", &reason));
+            }
+            Err(ReadError::TooLong) => return Err(misunderstood("a line is too long")),
+            Err(ReadError::TimedOut) => {
+                return Err(
+                    Failure::new(FailureKind::Daemon, "the daemon does not answer")
+                        .hint(format!("its log is '{}'", endpoint.log_path().display())),
+                );
+            }
+        };
+        match serde_json::from_slice(&line) {
+            Ok(Response::Hello { .. }) => Ok(Some(Self {
+                channel,
+                log: endpoint.log_path(),
+            })),
+            Ok(Response::Failed(failure)) => Err(failure),
+            _ => Err(misunderstood("it does not begin with a greeting")),
         }
     }
 
@@ -134,6 +158,7 @@ impl Client {
                     progress.finish();
                     item(typed(value)?)?;
                 }
+                Response::Hello { .. } => {}
                 Response::Done(value) => return typed(value),
                 Response::Failed(failure) => return Err(failure),
             }

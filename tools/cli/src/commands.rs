@@ -1,5 +1,6 @@
 //! One module for each command: sends a request, prints the answer.
 
+mod archive;
 mod branch;
 mod checkpoint;
 mod diff;
@@ -44,6 +45,8 @@ pub(crate) fn run(cli: Cli) -> Result<Exit> {
         Command::Log(_) => log::run(&context),
         Command::Diff(args) => diff::run(&context, args),
         Command::Merge(args) => merge::run(&context, args),
+        Command::Export(args) => archive::export(&context, args),
+        Command::Import(args) => archive::import(&context, args),
         Command::Stats(_) => stats::run(&context),
         Command::Serve(args) => serve::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),

@@ -1,7 +1,8 @@
 //! What the command line and the daemon say to each other.
 //!
-//! Lines of JSON over the Unix socket in the store's directory. A client sends
-//! `{"version":1,"request":{…}}`; the daemon answers with any number of `progress` and `item`
+//! Lines of JSON over the Unix socket in the store's directory. The daemon says `hello` to whom it
+//! accepts, so that a client which hears nothing knows that nothing of it was carried out. A client
+//! sends `{"version":1,"request":{…}}`; the daemon answers with any number of `progress` and `item`
 //! lines and then exactly one `done` or `failed` line. A connection may carry several requests,
 //! one after the other. A descriptor that a request needs (`export`, `import`) travels beside
 //! its line as `SCM_RIGHTS`, so that the bytes of an archive never go through JSON.
@@ -172,6 +173,16 @@ pub(crate) enum Request {
         /// Who gets them.
         into: Place,
     },
+    /// Writes a tar archive to the descriptor sent along.
+    Export {
+        /// Of which state.
+        source: Place,
+    },
+    /// Reads a tar archive from the descriptor sent along.
+    Import {
+        /// Into which branch.
+        branch: Place,
+    },
 }
 
 /// The outermost form of a request.
@@ -196,6 +207,11 @@ pub(crate) struct ProgressLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
+    /// The daemon is there and will read requests.
+    Hello {
+        /// The version that it speaks.
+        version: u32,
+    },
     /// The operation goes on.
     Progress(ProgressLine),
     /// One of several results.

@@ -6,6 +6,7 @@ mod checkpoints;
 mod compare;
 mod maintain;
 mod mounting;
+mod transfer;
 
 use std::sync::Arc;
 
@@ -75,6 +76,8 @@ pub(super) fn handle(
         Request::Log {} => maintain::log(daemon, out),
         Request::Diff { a, b, patch, stat } => compare::diff(daemon, &a, &b, patch, stat, out),
         Request::Merge { source, into } => value(&compare::merge(daemon, &source, &into, out)?),
+        Request::Export { source } => value(&transfer::export(daemon, &source, out)?),
+        Request::Import { branch } => value(&transfer::import(daemon, &branch, out)?),
     }
 }
 

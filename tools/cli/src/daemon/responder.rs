@@ -1,5 +1,6 @@
 //! The daemon's side of one request: how a handler answers.
 
+use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,16 @@ impl<'a> Responder<'a> {
             channel,
             last_progress: Instant::now(),
         }
+    }
+
+    /// Returns the file that came with the request.
+    pub(crate) fn take_file(&mut self) -> Result<File> {
+        self.channel.take_fd().map(File::from).ok_or_else(|| {
+            Failure::new(
+                FailureKind::Daemon,
+                "the request came without the file that it needs",
+            )
+        })
     }
 
     /// Tells how far the operation is, not too often.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::channel::{Channel, ReadError};
-use crate::protocol::{REQUEST_BYTES_MAX, Request, Response, decode_request};
+use crate::protocol::{REQUEST_BYTES_MAX, Request, Response, VERSION, decode_request};
 
 use super::responder::Responder;
 use super::{Daemon, handlers};
@@ -31,6 +31,14 @@ pub(crate) enum End {
 pub(crate) fn run(daemon: &Arc<Daemon>, mut channel: Channel) -> End {
     if let Err(reason) = channel.limit_writes(ANSWER_LIMIT) {
         log::error!("cannot limit the time of a client: {reason}");
+        return End::Closed;
+    }
+    // Without a greeting the client waits for the next daemon instead of being refused by this one.
+    if daemon.stopping.load(Ordering::SeqCst) {
+        return End::Closed;
+    }
+    let hello = Response::Hello { version: VERSION };
+    if Responder::new(&mut channel).end(&hello).is_err() {
         return End::Closed;
     }
     loop {

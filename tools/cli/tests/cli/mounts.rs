@@ -195,6 +195,30 @@ fn somebody_elses_umount_is_noticed() {
 }
 
 #[test]
+fn files_go_through_archives() {
+    let Some((bench, mnt)) = mounted() else {
+        return;
+    };
+    fs::create_dir(mnt.join("d")).unwrap();
+    fs::write(mnt.join("d/file"), "content").unwrap();
+    let archive = bench.path("out.tar");
+    let status = bench
+        .command(["export", "main"])
+        .stdout(fs::File::create(&archive).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    bench
+        .run(["import", "main", "out.tar"])
+        .refused(1, "is mounted at");
+    bench.run(["branch", "create", "copy"]).ok();
+    bench.run(["unmount", "mnt"]).ok();
+    bench.run(["import", "copy", "out.tar"]).ok();
+    bench.run(["mount", "copy", "mnt"]).ok();
+    assert_eq!(fs::read_to_string(mnt.join("d/file")).unwrap(), "content");
+}
+
+#[test]
 fn a_base_that_vanishes_is_named_and_nothing_is_lost() {
     if !can_mount() {
         return;
