@@ -36,6 +36,13 @@ impl Checker<'_> {
                     checker.problem("I1", "an entry is damaged", detail, Place::Anywhere);
                 }
             },
+            [3, _, ..] => {
+                // What an apply left at a path; nothing if it removed what was there.
+                if !value.is_empty() {
+                    let what = "what was applied to the base";
+                    checker.read(BaseRecord::decode(value), what, Place::Nowhere);
+                }
+            }
             _ => {
                 let detail = format!("table base, key {}", super::scan::hex(found));
                 checker.problem("I1", "an entry is damaged", detail, Place::Anywhere);
