@@ -63,9 +63,12 @@ pub(crate) enum Command {
     Log(Log),
     Diff(Diff),
     Merge(Merge),
+    Apply(Apply),
     Export(Export),
     Import(Import),
+    Gc(Gc),
     Stats(Stats),
+    Check(Check),
     Doctor(Doctor),
     Serve(Serve),
     Stop(Stop),
@@ -309,6 +312,26 @@ pub(crate) struct Merge {
     pub(crate) into: Option<String>,
 }
 
+/// Brings the changes of a branch into a real directory
+///
+/// Each file is written beside its place, synced and renamed, so a crash leaves the old or the
+/// new one.
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// Whose changes: a branch or a checkpoint
+    #[arg(value_name = "BRANCH", value_parser = text())]
+    pub(crate) source: String,
+    /// The directory [default: the base of the store]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) to: Option<PathBuf>,
+    /// Only says what would be done
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Does not ask before it changes the directory
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
 /// Writes a state as a tar archive to standard output
 #[derive(Debug, Args)]
 pub(crate) struct Export {
@@ -328,9 +351,24 @@ pub(crate) struct Import {
     pub(crate) file: Option<PathBuf>,
 }
 
+/// Frees what no branch and no checkpoint can see any more
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    /// Only says what would be freed
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+}
+
 /// Shows counts and sizes of the store and its daemon
 #[derive(Debug, Args)]
 pub(crate) struct Stats {}
+
+/// Verifies the whole store
+///
+/// Looks at reachability, checksums, link counts and the index of changes. Says what is broken and which checkpoints and branches depend on it. Ends with exit code 1 if
+/// anything is.
+#[derive(Debug, Args)]
+pub(crate) struct Check {}
 
 /// Shows which abilities of the kernel are there
 ///

@@ -1,10 +1,13 @@
 //! One module for each command: sends a request, prints the answer.
 
+mod apply;
 mod archive;
 mod branch;
+mod check;
 mod checkpoint;
 mod diff;
 mod doctor;
+mod gc;
 mod init;
 mod log;
 mod merge;
@@ -45,8 +48,11 @@ pub(crate) fn run(cli: Cli) -> Result<Exit> {
         Command::Log(_) => log::run(&context),
         Command::Diff(args) => diff::run(&context, args),
         Command::Merge(args) => merge::run(&context, args),
+        Command::Apply(args) => apply::run(&context, args),
         Command::Export(args) => archive::export(&context, args),
         Command::Import(args) => archive::import(&context, args),
+        Command::Gc(args) => gc::run(&context, &args),
+        Command::Check(_) => check::run(&context),
         Command::Stats(_) => stats::run(&context),
         Command::Serve(args) => serve::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),

@@ -1,7 +1,7 @@
 //! Where results go: text for people or JSON for programs, and failures.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -98,6 +98,24 @@ pub(crate) fn write_out(text: &str) -> Result<()> {
 /// Tells the user something that is not a result.
 pub(crate) fn note(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
+}
+
+/// Asks a yes-or-no question, if somebody is there to answer it.
+pub(crate) fn confirm(question: &str) -> Result<()> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let mut err = io::stderr();
+    let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
+    asked.map_err(|reason| Failure::io("ask", &reason))?;
+    let mut answer = String::new();
+    io::stdin()
+        .read_line(&mut answer)
+        .map_err(|reason| Failure::io("read the answer", &reason))?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::new(FailureKind::Declined, "nothing was changed")),
+    }
 }
 
 /// Returns a size with a binary unit.

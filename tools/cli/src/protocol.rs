@@ -173,6 +173,15 @@ pub(crate) enum Request {
         /// Who gets them.
         into: Place,
     },
+    /// Brings the changes of a branch into a real directory.
+    Apply {
+        /// Whose changes.
+        source: String,
+        /// The directory, the store's base by default.
+        to: Option<WirePath>,
+        /// Only says what would be done.
+        dry_run: bool,
+    },
     /// Writes a tar archive to the descriptor sent along.
     Export {
         /// Of which state.
@@ -183,6 +192,13 @@ pub(crate) enum Request {
         /// Into which branch.
         branch: Place,
     },
+    /// Frees what nothing can see any more.
+    Collect {
+        /// Only says what would be freed.
+        dry_run: bool,
+    },
+    /// Verifies the store.
+    Check {},
 }
 
 /// The outermost form of a request.

@@ -76,6 +76,19 @@ pub(super) fn handle(
         Request::Log {} => maintain::log(daemon, out),
         Request::Diff { a, b, patch, stat } => compare::diff(daemon, &a, &b, patch, stat, out),
         Request::Merge { source, into } => value(&compare::merge(daemon, &source, &into, out)?),
+        Request::Apply {
+            source,
+            to,
+            dry_run,
+        } => value(&transfer::apply(
+            daemon,
+            &source,
+            to.as_ref(),
+            dry_run,
+            out,
+        )?),
+        Request::Collect { dry_run } => value(&maintain::collect(daemon, dry_run, out)?),
+        Request::Check {} => value(&maintain::check(daemon, out)?),
         Request::Export { source } => value(&transfer::export(daemon, &source, out)?),
         Request::Import { branch } => value(&transfer::import(daemon, &branch, out)?),
     }

@@ -208,6 +208,45 @@ pub(crate) struct DiffEnd {
     pub(crate) changes: u64,
 }
 
+/// A problem found by `check`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    /// The kind of problem.
+    pub(crate) what: String,
+    /// The invariant that does not hold, by its number in `docs/format.md`.
+    pub(crate) invariant: String,
+    /// Where and how.
+    pub(crate) detail: String,
+    /// The checkpoints and branches that cannot be trusted because of it.
+    pub(crate) breaks: Vec<String>,
+}
+
+/// A file of the base that changed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Drift {
+    /// Its path below the base.
+    pub(crate) path: String,
+    /// What became of it.
+    pub(crate) what: String,
+}
+
+/// The end of a `check`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Checked {
+    /// Whether nothing is wrong.
+    pub(crate) clean: bool,
+    /// What is wrong.
+    pub(crate) problems: Vec<Problem>,
+    /// Problems beyond those listed.
+    pub(crate) problems_left_off: u64,
+    /// Files of the base that are not as they were first seen; nothing is damaged by that.
+    pub(crate) drift: Vec<Drift>,
+    /// What was looked at.
+    pub(crate) counts: Map<String, Value>,
+    /// How long it took.
+    pub(crate) elapsed_us: u64,
+}
+
 /// The state of a daemon and its store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stats {

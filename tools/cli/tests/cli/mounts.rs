@@ -50,6 +50,12 @@ fn a_day_with_a_mounted_branch() {
     bench.run_in(&mnt, ["switch", "main"]).ok();
     bench.run(["merge", "later", "--into", "main"]).ok();
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "two\n");
+    let checked = bench.run(["check", "--json"]).ok().json();
+    assert_eq!(checked["clean"], true, "{checked}");
+    bench.run(["branch", "delete", "later"]).ok();
+    let freed = bench.run(["gc", "--json"]).ok().json();
+    assert!(freed["freed_bytes"].is_u64(), "{freed}");
+    bench.run(["check"]).ok();
     bench.run(["unmount", "mnt"]).ok();
     assert!(!mnt.join("file").exists());
     bench
@@ -268,4 +274,34 @@ fn a_merge_that_conflicts_changes_nothing_and_says_so() {
         .refused(1, "itself");
     bench.run(["switch", "main"]).ok();
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "main\n");
+}
+
+#[test]
+fn a_branch_is_applied_to_its_base() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::without_store();
+    let (base, mnt) = (bench.dir("base"), bench.dir("mnt"));
+    fs::write(base.join("old"), "old").unwrap();
+    bench.run(["init", "--base", "base"]).ok();
+    bench.run(["mount", "main", "mnt"]).ok();
+    fs::write(mnt.join("new"), "new").unwrap();
+    fs::remove_file(mnt.join("old")).unwrap();
+    bench.run(["apply", "main", "--dry-run"]).ok();
+    assert!(base.join("old").exists() && !base.join("new").exists());
+    let done = bench.run(["apply", "main", "--json"]).ok().json();
+    assert_eq!(
+        (&done["written"], &done["removed"]),
+        (&1.into(), &1.into()),
+        "{done}"
+    );
+    assert!(!base.join("old").exists());
+    assert_eq!(fs::read_to_string(base.join("new")).unwrap(), "new");
+}
+
+#[test]
+fn a_store_without_base_is_applied_somewhere_or_not_at_all() {
+    let bench = Bench::new();
+    bench.run(["apply", "main"]).refused(2, "no base");
 }

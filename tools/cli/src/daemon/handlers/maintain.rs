@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 
+use branchpoint_fs::{check, collect};
 use serde_json::Value;
 
 use crate::daemon::Daemon;
+use crate::daemon::find::Clock;
 use crate::daemon::mounts::{Entry, Shows};
 use crate::daemon::responder::Responder;
 use crate::failure::Result;
 use crate::protocol::path::ShownPath;
-use crate::protocol::reply::{Mounted, Node, Stats, Stopped};
+use crate::protocol::reply::{Checked, Drift, Mounted, Node, Outcome, Problem, Stats, Stopped};
 
 use super::mounting::{require_idle, unmount};
 use super::{end_of_list, fields};
@@ -70,6 +72,44 @@ pub(super) fn stats(daemon: &Daemon) -> Result<Stats> {
         read_only: daemon.store.read_only(),
         mounts: described(daemon),
         counts,
+    })
+}
+
+pub(super) fn collect(daemon: &Daemon, dry_run: bool, out: &mut Responder<'_>) -> Result<Outcome> {
+    let clock = Clock::start();
+    let collected = collect::collect(&daemon.store, dry_run, &mut |step| out.progress(&step))?;
+    let mut counts = fields(&collected)?;
+    // Sizes end with their unit.
+    if let Some(bytes) = counts.remove("bytes_freed") {
+        counts.insert("freed_bytes".to_owned(), bytes);
+    }
+    Ok(Outcome {
+        id: None,
+        elapsed_us: clock.elapsed_us(),
+        counts,
+    })
+}
+
+pub(super) fn check(daemon: &Daemon, out: &mut Responder<'_>) -> Result<Checked> {
+    let clock = Clock::start();
+    let report = check::check(&daemon.store, &mut |step| out.progress(&step))?;
+    let problem = |problem: &check::Problem| Problem {
+        invariant: problem.invariant.clone(),
+        what: problem.what.clone(),
+        detail: problem.detail.clone(),
+        breaks: problem.breaks.clone(),
+    };
+    let drift = |drift: &check::Drift| Drift {
+        path: drift.path.clone(),
+        what: drift.what.clone(),
+    };
+    Ok(Checked {
+        clean: report.is_clean(),
+        problems: report.problems.iter().map(problem).collect(),
+        problems_left_off: report.problems_left_off,
+        drift: report.drift.iter().map(drift).collect(),
+        counts: fields(&report.counts)?,
+        elapsed_us: clock.elapsed_us(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
-use branchpoint_fs::archive;
+use branchpoint_fs::{apply, archive};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::daemon::Daemon;
@@ -11,9 +11,41 @@ use crate::daemon::find::Clock;
 use crate::daemon::responder::Responder;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::Place;
+use crate::protocol::path::WirePath;
 use crate::protocol::reply::Outcome;
 
 use super::fields;
+
+pub(super) fn apply(
+    daemon: &Daemon,
+    source: &str,
+    to: Option<&WirePath>,
+    dry_run: bool,
+    out: &mut Responder<'_>,
+) -> Result<Outcome> {
+    if to.is_none() && daemon.store.base_dir().is_none() {
+        return Err(
+            Failure::new(FailureKind::Usage, "this store has no base to apply to")
+                .hint("name a directory with --to DIR"),
+        );
+    }
+    let clock = Clock::start();
+    let source = daemon.flushed(source)?;
+    let to = to.map(|to| to.0.as_path());
+    let outcome = apply::apply(&daemon.store, source.layer(), to, dry_run, &mut |step| {
+        out.progress(&step);
+    })?;
+    let mut counts = fields(&outcome)?;
+    // Sizes end with their unit.
+    if let Some(bytes) = counts.remove("bytes") {
+        counts.insert("written_bytes".to_owned(), bytes);
+    }
+    Ok(Outcome {
+        id: None,
+        elapsed_us: clock.elapsed_us(),
+        counts,
+    })
+}
 
 pub(super) fn export(daemon: &Daemon, source: &Place, out: &mut Responder<'_>) -> Result<Outcome> {
     let clock = Clock::start();
