@@ -74,6 +74,6 @@ fn default_list_is_inherited() {
         "{sub}"
     );
     as_user(1000, 1000, &[], || {
-        fs::write(dir.join("sub/by another"), "x").unwrap()
+        fs::write(dir.join("sub/by another"), "x").unwrap();
     });
 }
