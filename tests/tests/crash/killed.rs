@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use branchpoint_fs::store::Store;
 use branchpoint_tests::cli::{Daemon, program};
 use branchpoint_tests::guard::{Guard, Leftover, Watchdog};
-use branchpoint_tests::rig::{Scratch, can_mount};
+use branchpoint_tests::rig::{Scratch, assert_clean, can_mount};
 
 /// Compiles small programs over and over.
 const BUILD: &str = "i=0; while :; do i=$((i+1)); mkdir -p out/$i; \
@@ -53,8 +54,8 @@ fn killed_daemon_loses_nothing_that_was_synced() {
         drop(build.kill());
         build.wait().unwrap();
         drop(mount);
+        assert_clean(&Store::open(&scratch.path().join("store")).unwrap());
         daemon.serve();
-        daemon.run(&["check"]);
     }
     daemon.run(&["mount", "main", dir.to_str().unwrap()]);
     let _mount = Guard::new(Leftover::Mount(dir.clone()));
