@@ -16,6 +16,7 @@ pub mod branch;
 pub mod check;
 pub mod collect;
 pub mod diff;
+mod entity;
 pub mod error;
 pub mod fuse;
 pub mod id;

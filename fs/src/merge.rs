@@ -1,22 +1,24 @@
-//! Merging one line into another: three-way, by file, against the common ancestor.
+//! Merging one line into a branch, by file, against the common ancestor.
 //!
-//! The changes of the source since the common ancestor are carried out, one by one, on a layer of
-//! their own on top of the target's frozen head. Only if none of them conflicts does that layer
-//! become the target's head, in one batch. So an interrupted merge, or one with conflicts, leaves
-//! nothing but an unreachable layer, which the collector removes.
+//! What only one side changed since then comes from that side; what both changed to the same is
+//! fine; anything else is a conflict, and then nothing is changed. Names, content, mode, owner and
+//! extended attributes are looked at one by one and by inode, so a rename here and an edit there
+//! come together. No bytes are copied: both lines point at the same runs afterwards.
 
-mod carry;
-mod transplant;
+mod names;
+mod states;
+mod write;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::branch::Revision;
-use crate::diff::{Change, diff, look};
+use crate::diff::{Change, ChangeKind, diff};
+use crate::entity::{LayerDelta, Place, Side, Tree};
 use crate::error::{Error, Result};
-use crate::id::LayerId;
+use crate::id::{Ino, LayerId};
 use crate::progress::Progress;
 use crate::store::Store;
 
@@ -27,7 +29,7 @@ pub struct MergeOutcome {
     pub added: u64,
     /// Paths removed.
     pub removed: u64,
-    /// Paths whose content changed.
+    /// Paths whose content changed, or with it the kind of file.
     pub modified: u64,
     /// Paths whose attributes alone changed.
     pub metadata: u64,
@@ -42,82 +44,148 @@ pub struct MergeOutcome {
 }
 
 impl MergeOutcome {
-    fn new(head: LayerId) -> Self {
-        Self {
-            added: 0,
-            removed: 0,
-            modified: 0,
-            metadata: 0,
-            renamed: 0,
-            already_there: 0,
-            nothing_to_do: false,
-            head,
+    fn count(&mut self, changes: &[Change]) {
+        for change in changes {
+            *match change.kind {
+                ChangeKind::Added => &mut self.added,
+                ChangeKind::Removed => &mut self.removed,
+                ChangeKind::Modified | ChangeKind::TypeChanged => &mut self.modified,
+                ChangeKind::Metadata => &mut self.metadata,
+                ChangeKind::Renamed => &mut self.renamed,
+            } += 1;
         }
     }
 }
 
-/// Merges `source` into branch `into`.
+/// Merges `source` into branch `into`. What programs wrote to mounts of both has been flushed.
 ///
 /// A view of `into` that was open answers ESTALE afterwards; [`Store::view`] gives its successor.
+/// If this is interrupted, `into` is as it was.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with all of them, [`Error::NoSuchBranch`], and those of reading and
-/// writing. After an error `into` is as it was.
+/// [`Error::Conflicts`] with all of them, [`Error::BadInput`] for a branch into itself,
+/// [`Error::BranchBusy`] if `into` was changed meanwhile, [`Error::NoSuchBranch`], and those of
+/// reading and writing. After an error `into` is as it was.
 pub fn merge(
     store: &Arc<Store>,
     source: &Revision,
     into: &str,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<MergeOutcome> {
-    let theirs = source.layer();
-    let ours = store.branch(into)?.head;
-    let base = {
-        let table = store.layer_table();
-        table.common_ancestor(theirs, ours).ok_or(Error::BadLayer {
-            layer: theirs,
-            what: "it has another root",
-        })?
-    };
-    let their_changes = diff(store, base, theirs)?;
-    if their_changes.is_empty() {
-        return Ok(MergeOutcome {
-            nothing_to_do: true,
-            ..MergeOutcome::new(ours)
-        });
+    if matches!(source, Revision::Branch { name, .. } if name == into) {
+        let what = format!("'{into}' cannot be merged into itself");
+        return Err(Error::BadInput { what });
     }
-    let our_changes = diff(store, base, ours)?;
+    // Held until the end, so that the collector leaves both alone.
+    let source = store.snapshot(source.layer())?;
     let scratch = store.scratch_on(into)?;
-    let mut carry = carry::Carry::new(
-        look(store, base)?,
-        look(store, theirs)?,
-        Arc::clone(scratch.view()),
-        by_path(&our_changes),
-        MergeOutcome::new(ours),
-    );
-    carry.all(&their_changes, progress)?;
-    let (mut outcome, conflicts) = carry.finish();
-    if !conflicts.is_empty() {
-        return Err(Error::Conflicts { paths: conflicts });
-    }
-    let changed =
-        outcome.added + outcome.removed + outcome.modified + outcome.metadata + outcome.renamed;
-    if changed == 0 {
-        outcome.nothing_to_do = true;
-        outcome.head = ours;
+    let (theirs, layer) = (source.head(), scratch.view().head());
+    let ours = store.layer_table().get(layer)?.parent.unwrap_or(layer);
+    let [our_delta, their_delta] = LayerDelta::since_common(store, ours, theirs)?;
+    let common = our_delta.common.unwrap_or(ours);
+    let trees = [common, ours, theirs].map(|layer| Tree::new(store, layer));
+    let plan = Plan::make(&trees, our_delta, their_delta)?;
+    let mut outcome = MergeOutcome {
+        added: 0,
+        removed: 0,
+        modified: 0,
+        metadata: 0,
+        renamed: 0,
+        already_there: plan.already_there,
+        nothing_to_do: plan.is_empty(),
+        head: ours,
+    };
+    if outcome.nothing_to_do {
+        outcome.head = store.branch(into)?.head;
         return Ok(outcome);
     }
-    let head: LayerId = store.adopt_scratch(into, scratch)?;
-    outcome.head = head;
+    write::write(&plan, scratch.view(), progress)?;
+    outcome.count(&diff(store, ours, layer)?);
+    // On the disk before anything names it.
+    store.sync()?;
+    outcome.head = store.adopt_scratch(into, scratch)?;
     Ok(outcome)
 }
 
-fn by_path(changes: &[Change]) -> HashMap<Vec<u8>, Change> {
-    let mut paths = HashMap::new();
-    for change in changes {
-        if let Some(from) = &change.renamed_from {
-            paths.insert(from.clone(), change.clone());
+/// What has to be done to our side.
+struct Plan<'a> {
+    old: &'a Tree,
+    ours: Side<'a>,
+    theirs: Side<'a>,
+    our_delta: LayerDelta,
+    their_delta: LayerDelta,
+    /// Names that will stand for what they stand for on their side.
+    names: BTreeMap<Place, Option<Ino>>,
+    /// What becomes of entities that both sides have.
+    states: BTreeMap<Ino, states::Taken>,
+    already_there: u64,
+    conflicts: BTreeSet<String>,
+}
+
+impl<'a> Plan<'a> {
+    fn make(trees: &'a [Tree; 3], our_delta: LayerDelta, their_delta: LayerDelta) -> Result<Self> {
+        let [old, our_tree, their_tree] = trees;
+        let (mut ours, mut theirs) = (Side::new(our_tree), Side::new(their_tree));
+        ours.match_reborn(old, &our_delta.names)?;
+        theirs.match_reborn(old, &their_delta.names)?;
+        theirs.match_added(old, &ours, &their_delta.names)?;
+        let mut plan = Self {
+            old,
+            ours,
+            theirs,
+            our_delta,
+            their_delta,
+            names: BTreeMap::new(),
+            states: BTreeMap::new(),
+            already_there: 0,
+            conflicts: BTreeSet::new(),
+        };
+        let moved = plan.merge_names()?;
+        plan.merge_states(&moved)?;
+        plan.check_shape(&moved)?;
+        if plan.conflicts.is_empty() {
+            Ok(plan)
+        } else {
+            Err(Error::Conflicts {
+                paths: plan.conflicts.into_iter().collect(),
+            })
         }
-        paths.insert(change.path.clone(), change.clone());
     }
-    paths
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.states.is_empty()
+    }
+
+    fn conflict(&mut self, path: &[u8], what: &str) {
+        self.conflicts
+            .insert(format!("{}: {what}", String::from_utf8_lossy(path)));
+    }
+
+    /// Returns a path at which people know a place.
+    fn place_path(&self, place: &Place) -> Result<Vec<u8>> {
+        let paths = [
+            self.ours.path(place)?,
+            self.theirs.path(place)?,
+            self.old.path(place.0, &place.1)?,
+        ];
+        let path = paths.into_iter().flatten().next();
+        Ok(path.unwrap_or_else(|| place.1.clone()))
+    }
+
+    /// Returns a path at which people know an entity.
+    fn entity_path(&self, entity: Ino) -> Result<Vec<u8>> {
+        let trees = [
+            (self.ours.tree, self.ours.ino(entity)),
+            (self.theirs.tree, self.theirs.ino(entity)),
+            (self.old, entity),
+        ];
+        for (tree, ino) in trees {
+            if let Some((parent, name)) = tree.names(ino)?.first()
+                && let Some(path) = tree.path(*parent, name)?
+            {
+                return Ok(path);
+            }
+        }
+        Ok(Vec::new())
+    }
 }

@@ -13,6 +13,7 @@ mod create;
 mod delta;
 mod edit;
 mod file;
+pub(crate) mod graft;
 mod listing;
 mod names;
 mod op;

@@ -225,9 +225,9 @@ fn conflicts_are_all_listed_and_nothing_changes() {
         conflicts,
         [
             "a: modified on both sides",
-            "both: added on both sides, with different content",
-            "dir/sub/c: modified there, removed here",
-            "dir/b: removed there, modified here",
+            "both: added on both sides with different content or attributes",
+            "dir/b: modified here, removed there",
+            "dir/sub/c: removed here, modified there",
         ]
     );
     let main = fixture.view("main");

@@ -155,7 +155,7 @@ impl Edit<'_> {
     }
 
     /// Keeps the collector from folding a layer at whose runs somebody else's locators point.
-    fn pin(&mut self, layer: LayerId) -> Result<()> {
+    pub(super) fn pin(&mut self, layer: LayerId) -> Result<()> {
         let record = self.op.store.layer_table().get(layer)?.clone();
         if !record.pinned {
             let pinned = crate::layout::record::LayerRecord {
@@ -178,7 +178,12 @@ fn sectors(source: &Source) -> u64 {
 }
 
 /// Returns a locator that another file can have too; [`None`] if the bytes may still change.
-fn shared(source: &Source, ino: Ino, block: BlockIndex, head: LayerId) -> Option<Locator> {
+pub(super) fn shared(
+    source: &Source,
+    ino: Ino,
+    block: BlockIndex,
+    head: LayerId,
+) -> Option<Locator> {
     match source {
         Source::Nothing => Some(Locator::Hole),
         Source::Base => Some(Locator::Base(ino, block)),
