@@ -24,6 +24,7 @@ mod node;
 mod notify;
 mod options;
 mod pace;
+mod refresh;
 mod service;
 mod session;
 mod slot;

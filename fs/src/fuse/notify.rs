@@ -61,6 +61,18 @@ impl Notifier {
         )
     }
 
+    /// Makes the kernel ask for an inode's attributes again and keep its pages. An inode that it
+    /// does not know is no error.
+    pub(super) fn invalidate_attributes(&self, node: u64) -> Result<()> {
+        let mut body = Vec::with_capacity(24);
+        body.extend_from_slice(&node.to_ne_bytes());
+        // A negative offset: no pages.
+        body.extend_from_slice(&(-1i64).to_ne_bytes());
+        body.extend_from_slice(&0i64.to_ne_bytes());
+        let step = "drop attributes from the kernel's cache";
+        self.send(INVALIDATE_INODE, &body, step)
+    }
+
     /// Makes the kernel drop one name. A name that it does not know is no error.
     pub(super) fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<()> {
         let Ok(len) = u32::try_from(name.len()) else {

@@ -10,8 +10,8 @@ mod attributes;
 mod data;
 mod names;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use parking_lot::RwLockReadGuard;
@@ -22,6 +22,7 @@ pub(super) use names::NewFile;
 use crate::attr::{Attr, Caller};
 use crate::error::{Error, Result};
 use crate::fuse::node::{Node, SlotId};
+use crate::fuse::refresh::Refresher;
 use crate::fuse::slot::{Gate, Slot, Slots};
 use crate::id::Ino;
 
@@ -51,6 +52,8 @@ pub(super) struct Service {
     slots: Slots,
     /// Writes from the kernel's cache that failed, ever: the program may be gone by then.
     failed_writes: AtomicU64,
+    /// Set once the session runs.
+    refresher: OnceLock<Refresher>,
     /// Thread that only wants pages written when it calls fsync, not the disk to have them.
     flusher: AtomicU32,
 }
@@ -62,7 +65,13 @@ impl Service {
             slots: Slots::single(slot),
             failed_writes: AtomicU64::new(0),
             flusher: AtomicU32::new(0),
+            refresher: OnceLock::new(),
         }
+    }
+
+    /// From now on, lets the kernel know when a file takes more or less space.
+    pub(super) fn refresh_with(&self, refresher: Refresher) {
+        let _ = self.refresher.set(refresher);
     }
 
     /// Returns how many writes from the kernel's cache have failed so far.

@@ -16,6 +16,7 @@ use crate::fuse::mountpoint::{self, Attach};
 use crate::fuse::notify::Notifier;
 use crate::fuse::options::MountOptions;
 use crate::fuse::pace::Pace;
+use crate::fuse::refresh::Refresher;
 use crate::fuse::service::Service;
 use crate::fuse::slot::Slot;
 use crate::view::View;
@@ -77,6 +78,9 @@ impl Mount {
                 .map_err(|error| Error::io(format!("duplicate the device for {what}"), error))
         };
         let notifier = Notifier::new(dup("notifications")?);
+        if !read_only {
+            service.refresh_with(Refresher::start(dup("attributes")?)?);
+        }
         pace.watch(dup("waiting")?);
         let device = Device::of(&dir)
             .map_err(|error| Error::io(format!("look at the mount '{}'", dir.display()), error))?;

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 use crate::attr::AllocateMode;
 use crate::error::Result;
-use crate::id::{BLOCK_BYTES, BlockIndex, Ino};
+use crate::id::{BlockIndex, Ino};
 use crate::layout::record::InodeRecord;
 use crate::view::View;
 use crate::view::content;
@@ -68,7 +68,8 @@ impl Edit<'_> {
             true => BlockIndex::at_or_after(end),
             false => BlockIndex::containing(end),
         };
-        if first.0 > last.0 || (first == last && !end.is_multiple_of(BLOCK_BYTES)) {
+        if first.0 > last.0 {
+            // Both ends lie in one block.
             return self.clear_bytes(record, offset, end);
         }
         self.clear_bytes(record, offset, first.start().min(end))?;
@@ -84,7 +85,7 @@ impl Edit<'_> {
             self.clear_blocks(record, next, window)?;
             block = next.0 + window;
         }
-        self.clear_bytes(record, last.start().max(offset), end)
+        self.clear_bytes(record, last.start(), end)
     }
 
     fn clear_blocks(

@@ -286,6 +286,9 @@ fn make(path: &Path, what: &Made, perm: u32) -> Result<(), Errno> {
 }
 
 fn copy(from: &File, mut at: u64, to: &File, mut to_at: u64, len: u64) -> Result<u64, Errno> {
+    // Within one file the copy may move the end: what counts is where it was at the beginning.
+    let size_before = from.metadata().map_err(errno)?.len();
+    let len = len.min(size_before.saturating_sub(at));
     let mut total = 0;
     while total < len {
         let (read_at, write_at) = (signed(at), signed(to_at));

@@ -118,7 +118,6 @@ fn seek_finds_data_and_holes_also_when_dirty() {
 }
 
 #[test]
-#[ignore = "the kernel keeps the count of before the write: it refreshes it only with the attributes"]
 fn space_of_a_written_file_is_shown() {
     let Some(rig) = Rig::new() else { return };
     let file = open(&rig);

@@ -19,7 +19,9 @@ fn appends_of_two_writers_do_not_overwrite() {
                 let mut options = OpenOptions::new();
                 let mut file = options.append(true).create(true).open(path).unwrap();
                 for n in 0..200 {
-                    writeln!(file, "{writer} {n:04}").unwrap();
+                    // One call: formatting into a file writes piece by piece.
+                    file.write_all(format!("{writer} {n:04}\n").as_bytes())
+                        .unwrap();
                 }
             });
         }

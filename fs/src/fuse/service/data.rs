@@ -46,7 +46,14 @@ impl Service {
                 let _ = settling.old.write(ino, offset, data, origin.kill_suid);
                 return Ok(());
             }
-            gate.view.write(ino, offset, data, origin.kill_suid)
+            let before = gate.view.getattr(ino)?.blocks;
+            gate.view.write(ino, offset, data, origin.kill_suid)?;
+            if gate.view.getattr(ino)?.blocks != before
+                && let (Some(refresher), Some(raw)) = (self.refresher.get(), node.raw())
+            {
+                refresher.mention(raw);
+            }
+            Ok(())
         });
         if written.is_err() && origin.cached {
             self.failed_writes.fetch_add(1, Ordering::AcqRel);
@@ -61,6 +68,9 @@ impl Service {
         node: Node,
         data_only: bool,
     ) -> Result<()> {
+        if let (Some(refresher), Some(raw)) = (self.refresher.get(), node.raw()) {
+            refresher.tell_at_once(raw);
+        }
         let flusher = self.flusher.load(Ordering::Acquire);
         if flusher != 0 && flusher == context.thread {
             return Ok(());
