@@ -4,9 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use branchpoint_fs::Error;
 use branchpoint_fs::store::Store;
 use branchpoint_tests::cli::{Daemon, program};
 use branchpoint_tests::guard::{Guard, Leftover, Watchdog};
@@ -54,13 +56,25 @@ fn killed_daemon_loses_nothing_that_was_synced() {
         drop(build.kill());
         build.wait().unwrap();
         drop(mount);
-        assert_clean(&Store::open(&scratch.path().join("store")).unwrap());
+        assert_clean(&open_when_free(&scratch.path().join("store")));
         daemon.serve();
     }
     daemon.run(&["mount", "main", dir.to_str().unwrap()]);
     let _mount = Guard::new(Leftover::Mount(dir.clone()));
     check_synced(&dir, &synced);
     daemon.run(&["unmount", dir.to_str().unwrap()]);
+}
+
+/// Opens a store whose daemon was just killed: the kernel takes a moment to take it apart, and the
+/// lock goes with its last descriptor.
+fn open_when_free(path: &Path) -> Arc<Store> {
+    for _ in 0..200 {
+        match Store::open(path) {
+            Err(Error::StoreBusy { .. }) => thread::sleep(Duration::from_millis(50)),
+            result => return result.unwrap(),
+        }
+    }
+    panic!("the store is still busy ten seconds after its daemon was killed");
 }
 
 fn content(name: &Path) -> String {
