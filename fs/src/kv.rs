@@ -229,3 +229,39 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// As [`Kv::get`].
     fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64>;
 }
+
+/// An engine can outlive the store that uses it, or be looked at beside it.
+impl<K: Kv + ?Sized> Kv for std::sync::Arc<K> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        (**self).get(table, key)
+    }
+
+    fn get_many(&self, table: Table, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        (**self).get_many(table, keys)
+    }
+
+    fn seek(
+        &self,
+        table: Table,
+        from: &[u8],
+        prefix_bytes: usize,
+    ) -> Result<Option<(Key, Vec<u8>)>> {
+        (**self).seek(table, from, prefix_bytes)
+    }
+
+    fn scan(&self, table: Table, from: &[u8], visit: &mut Visitor<'_>) -> Result<()> {
+        (**self).scan(table, from, visit)
+    }
+
+    fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        (**self).write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+
+    fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
+        (**self).size_bytes(table, from, to)
+    }
+}

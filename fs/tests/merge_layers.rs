@@ -11,9 +11,9 @@ use branchpoint_fs::Error;
 use branchpoint_fs::attr::{Caller, FileKind, SetAttr};
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::error::Result;
+use branchpoint_fs::kv::Table;
 use branchpoint_fs::kv::faulty::FaultyKv;
 use branchpoint_fs::kv::memory::MemoryKv;
-use branchpoint_fs::kv::{Batch, Durability, Key, Kv, Table, Visitor};
 use branchpoint_fs::merge::{MergeOutcome, merge};
 use branchpoint_fs::store::{Store, StoreOptions};
 use layers::{Branch, Fixture, Node};
@@ -356,42 +356,12 @@ fn a_checkpoint_can_be_merged_and_a_branch_not_into_itself() {
     ));
 }
 
-#[derive(Debug)]
-struct Shared<K>(Arc<K>);
-
-impl<K> Clone for Shared<K> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<K: Kv> Kv for Shared<K> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.0.get(table, key)
-    }
-    fn seek(&self, table: Table, from: &[u8], bytes: usize) -> Result<Option<(Key, Vec<u8>)>> {
-        self.0.seek(table, from, bytes)
-    }
-    fn scan(&self, table: Table, from: &[u8], visit: &mut Visitor<'_>) -> Result<()> {
-        self.0.scan(table, from, visit)
-    }
-    fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.0.write(batch, durability)
-    }
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-    fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
-        self.0.size_bytes(table, from, to)
-    }
-}
-
 #[test]
 fn a_merge_that_fails_at_any_write_leaves_the_old_state() {
     let dir = tempfile::tempdir().unwrap();
     let mut cut = 0;
     for operation in 1.. {
-        let kv = Shared(Arc::new(MemoryKv::new()));
+        let kv = Arc::new(MemoryKv::new());
         Store::create_in(&kv, &StoreOptions::default()).unwrap();
         let store = Store::open_in(dir.path(), Box::new(kv.clone())).unwrap();
         let branch = |store: &Arc<Store>, name: &str| Branch {
@@ -411,7 +381,7 @@ fn a_merge_that_fails_at_any_write_leaves_the_old_state() {
         drop(side);
         drop(store);
 
-        let faulty = Shared(Arc::new(FaultyKv::cut_at(kv.clone(), operation)));
+        let faulty = Arc::new(FaultyKv::cut_at(kv.clone(), operation));
         // Opening writes nothing; the counters' first numbers are written by the merge.
         let store = Store::open_in(dir.path(), Box::new(faulty.clone())).unwrap();
         let source: Revision = store.resolve("side").unwrap();
@@ -424,7 +394,7 @@ fn a_merge_that_fails_at_any_write_leaves_the_old_state() {
             theirs,
             "operation {operation}"
         );
-        if faulty.0.fired() {
+        if faulty.fired() {
             assert!(result.is_err(), "operation {operation}");
             assert_eq!(after, before, "operation {operation}");
             cut += 1;
@@ -442,7 +412,7 @@ fn a_merge_that_fails_at_any_write_leaves_the_old_state() {
 #[test]
 fn no_bytes_of_content_are_copied() {
     let dir = tempfile::tempdir().unwrap();
-    let kv = Shared(Arc::new(MemoryKv::new()));
+    let kv = Arc::new(MemoryKv::new());
     Store::create_in(&kv, &StoreOptions::default()).unwrap();
     let store = Store::open_in(dir.path(), Box::new(kv.clone())).unwrap();
     let branch = |name: &str| Branch {
@@ -454,9 +424,9 @@ fn no_bytes_of_content_are_copied() {
         .unwrap();
     branch("side").write("new", &[2; 8 << 20]);
     branch("side").write("old", &[3; 2 << 20]);
-    let before = kv.0.len(Table::Data);
+    let before = kv.len(Table::Data);
     merge(&store, &store.resolve("side").unwrap(), "main", &mut |_| {}).unwrap();
-    assert_eq!(kv.0.len(Table::Data), before);
+    assert_eq!(kv.len(Table::Data), before);
     assert_eq!(branch("main").tree(), branch("side").tree());
     // What both point at stays as it is when either writes.
     branch("side").write("new", b"there");

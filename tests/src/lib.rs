@@ -18,7 +18,6 @@ pub mod model;
 pub mod op;
 pub mod rig;
 pub mod seed;
-pub mod shared_kv;
 pub mod subject;
 pub mod sys;
 pub mod walk;

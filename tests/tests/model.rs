@@ -10,7 +10,6 @@ use branchpoint_tests::guard::Watchdog;
 use branchpoint_tests::model::Tree;
 use branchpoint_tests::op::{Profile, ops};
 use branchpoint_tests::seed;
-use branchpoint_tests::shared_kv::SharedKv;
 use branchpoint_tests::subject::Subject;
 
 #[test]
@@ -33,7 +32,7 @@ fn view_over_memory_behaves_like_the_model() {
         let kv = Arc::new(branchpoint_fs::kv::memory::MemoryKv::new());
         Store::create_in(&*kv, &StoreOptions::default()).unwrap();
         let scratch = branchpoint_tests::rig::Scratch::new();
-        let open = move || Store::open_in(scratch.path(), Box::new(SharedKv(Arc::clone(&kv))));
+        let open = move || Store::open_in(scratch.path(), Box::new(Arc::clone(&kv)));
         Subject::on(
             open().unwrap(),
             Tree::new(Timestamp::default()),

@@ -13,9 +13,7 @@ use branchpoint_fs::layout::locator::{Locator, RunOwner};
 use branchpoint_fs::layout::record::LayerRecord;
 use branchpoint_fs::store::{Store, StoreOptions};
 
-use crate::history::{
-    Random, SharedKv, assert_clean, checked, live, new_memory, open, tree, world,
-};
+use crate::history::{Random, assert_clean, checked, live, new_memory, open, tree, world};
 
 fn entries(kv: &MemoryKv, table: Table) -> usize {
     let mut count = 0;
@@ -169,7 +167,7 @@ fn a_collection_that_was_killed_is_finished_by_the_next() {
     assert!(expected.layers_removed > 3, "{expected:?}");
     for n in 1.. {
         let kv = Arc::new(FaultyKv::cut_at((*image).clone(), n));
-        let store = Store::open_in(dir.path(), Box::new(SharedKv(Arc::clone(&kv)))).unwrap();
+        let store = Store::open_in(dir.path(), Box::new(Arc::clone(&kv))).unwrap();
         let outcome = collect(&store, false, &mut |_| {});
         drop(store);
         assert_eq!(outcome.is_err(), kv.fired(), "write {n}");

@@ -7,37 +7,11 @@ use std::sync::Arc;
 use branchpoint_fs::attr::{AllocateMode, Attr, Caller, FileKind, RenameMode, SetAttr, XattrMode};
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::check::{CheckReport, check};
-use branchpoint_fs::error::Result;
 use branchpoint_fs::id::Ino;
+use branchpoint_fs::kv::Kv;
 use branchpoint_fs::kv::memory::MemoryKv;
-use branchpoint_fs::kv::{Batch, Durability, Key, Kv, Table, Visitor};
 use branchpoint_fs::store::{Store, StoreOptions};
 use branchpoint_fs::view::View;
-
-/// An engine that outlives the store that uses it.
-#[derive(Debug)]
-pub(crate) struct SharedKv<K>(pub(crate) Arc<K>);
-
-impl<K: Kv> Kv for SharedKv<K> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.0.get(table, key)
-    }
-    fn seek(&self, table: Table, from: &[u8], prefix: usize) -> Result<Option<(Key, Vec<u8>)>> {
-        self.0.seek(table, from, prefix)
-    }
-    fn scan(&self, table: Table, from: &[u8], visit: &mut Visitor<'_>) -> Result<()> {
-        self.0.scan(table, from, visit)
-    }
-    fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.0.write(batch, durability)
-    }
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-    fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
-        self.0.size_bytes(table, from, to)
-    }
-}
 
 /// A small generator of numbers that are the same each time.
 pub(crate) struct Random(pub(crate) u64);
@@ -58,7 +32,7 @@ pub(crate) fn new_memory() -> Arc<MemoryKv> {
 }
 
 pub(crate) fn open<K: Kv + 'static>(dir: &Path, kv: &Arc<K>) -> Arc<Store> {
-    Store::open_in(dir, Box::new(SharedKv(Arc::clone(kv)))).unwrap()
+    Store::open_in(dir, Box::new(Arc::clone(kv))).unwrap()
 }
 
 /// Does one random thing to a view. What POSIX refuses does not matter here.

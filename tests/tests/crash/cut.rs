@@ -13,7 +13,6 @@ use branchpoint_tests::model::{Tree, World};
 use branchpoint_tests::op::{Op, Profile, ops};
 use branchpoint_tests::rig::Scratch;
 use branchpoint_tests::seed;
-use branchpoint_tests::shared_kv::SharedKv;
 use branchpoint_tests::subject::{Stop, Subject};
 use nix::errno::Errno;
 use proptest::strategy::{Strategy, ValueTree};
@@ -38,7 +37,7 @@ fn subject(scratch: &Scratch, plan: Option<Plan>) -> (Arc<Engine>, Subject) {
     Store::create_in(&image, &StoreOptions::default()).unwrap();
     let engine = Arc::new(FaultyKv::new(CrashKv::on(image), None));
     let (dir, kv) = (scratch.path().to_path_buf(), Arc::clone(&engine));
-    let open = move || Store::open_in(&dir, Box::new(SharedKv(Arc::clone(&kv))));
+    let open = move || Store::open_in(&dir, Box::new(Arc::clone(&kv)));
     let store = open().unwrap();
     engine.set_plan(plan.map(|plan| shifted(plan, &engine)));
     (
