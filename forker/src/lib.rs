@@ -1,5 +1,5 @@
-//! Freezes, captures, restores and forks process trees. Nothing is implemented yet; the module map
-//! below is the plan, in the order of the data path:
+//! Freezes, captures, restores and forks process trees. Of the module
+//! map below, in the order of the data path, only `proc` is there yet; the rest is the plan:
 //!
 //! | module | purpose |
 //! |---|---|
@@ -12,3 +12,5 @@
 //! | `image` | the format of a process image |
 //! | `checkpoint`, `restore`, `fork` | the numbered steps, each with its undo |
 //! | `host` | the trait through which a filesystem branch is asked for |
+
+pub mod proc;
