@@ -6,6 +6,7 @@
 
 mod change;
 mod checkpoint;
+mod instant;
 mod lifecycle;
 mod log;
 mod name;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{CheckpointId, LayerId};
 use crate::layout::record::{BranchRecord, CheckpointRecord};
 
+pub use instant::Instant;
 pub use log::{LogNode, LogTree};
 
 /// What a name given by a person stands for.
@@ -91,6 +93,8 @@ pub struct CheckpointInfo {
     pub label: Option<String>,
     /// Microseconds since the epoch at which it was taken.
     pub created_us: u64,
+    /// Processes belong to it: their image and memory lie in the annex of its layer.
+    pub has_processes: bool,
     /// Nothing had changed since this checkpoint when another was asked for, so none was made.
     pub unchanged: bool,
 }
@@ -104,6 +108,7 @@ impl CheckpointInfo {
             branch: record.branch,
             label: record.label,
             created_us: record.created_us,
+            has_processes: record.has_processes,
             unchanged: false,
         }
     }

@@ -20,6 +20,25 @@ pub struct Ino(pub u64);
 impl Ino {
     /// The root directory of every view.
     pub const ROOT: Ino = Ino(1);
+
+    /// The annex of every view (see `view/annex.rs`). It and all in it have the highest bit set; what is in
+    /// the tree never has.
+    pub const ANNEX: Ino = Ino(1 << 63);
+
+    /// Returns the number for something in the annex.
+    pub(crate) const fn into_annex(self) -> Ino {
+        Ino(self.0 | Self::ANNEX.0)
+    }
+
+    /// Returns the number as the store's counter gave it.
+    pub(crate) const fn given(self) -> u64 {
+        self.0 & !Self::ANNEX.0
+    }
+
+    /// Returns whether this is the annex or lies in it.
+    pub const fn is_annex(self) -> bool {
+        self.0 & Self::ANNEX.0 != 0
+    }
 }
 
 impl fmt::Display for Ino {

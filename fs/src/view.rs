@@ -6,6 +6,7 @@
 
 mod acl;
 mod allocate;
+mod annex;
 mod cache;
 mod content;
 mod copy;

@@ -38,7 +38,7 @@ impl<'a> Change<'a> {
     /// Freezes `head` and lets the line go on in a new layer. A head in which nothing was written
     /// stays: its parent is what there is to freeze. So polling costs no layers.
     pub(super) fn settle(&mut self, head: LayerId) -> Result<Settled> {
-        let mut record = self.store.require_open(head)?;
+        let record = self.store.require_open(head)?;
         if self.store.layer_is_empty(head)? {
             let parent = record.parent.ok_or(Error::BadLayer {
                 layer: head,
@@ -49,6 +49,12 @@ impl<'a> Change<'a> {
                 head,
             });
         }
+        self.settle_anyway(head)
+    }
+
+    /// Freezes `head` and lets the line go on in a new layer, whether anything was written in it or not.
+    pub(super) fn settle_anyway(&mut self, head: LayerId) -> Result<Settled> {
+        let mut record = self.store.require_open(head)?;
         record.state = LayerState::Frozen;
         Store::put_layer(&mut self.batch, head, &record);
         self.frozen = Some(head);

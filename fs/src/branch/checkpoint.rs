@@ -54,6 +54,7 @@ impl Store {
             branch: branch.to_owned(),
             label: label.map(str::to_owned),
             created_us: now_us(),
+            has_processes: false,
         };
         let moved = BranchRecord {
             head: settled.head,
@@ -89,7 +90,7 @@ impl Store {
         Ok(fits.then_some(newest))
     }
 
-    fn new_checkpoint_id(&self) -> Result<CheckpointId> {
+    pub(super) fn new_checkpoint_id(&self) -> Result<CheckpointId> {
         loop {
             let id = CheckpointId(random_u64()?);
             if id.0 != 0 && self.find_checkpoint(id)?.is_none() {

@@ -72,7 +72,7 @@ impl Checker<'_> {
         }
         for (ino, record) in &records {
             self.step("comparing with the base");
-            self.greatest_ino = self.greatest_ino.max(ino.0);
+            self.greatest_ino = self.greatest_ino.max(ino.given());
             let thing: Key = key::inode(*ino);
             let version = key::versioned(&thing, LayerId::ROOT);
             let place = Place::Version(Table::Inodes, &thing, LayerId::ROOT);

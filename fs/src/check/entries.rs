@@ -50,7 +50,7 @@ impl Checker<'_> {
         let thing = &found[..found.len() - LAYER_BYTES];
         let place = Place::Version(table, thing, layer);
         if let Ok(ino) = key::leading_ino(table, thing) {
-            self.greatest_ino = self.greatest_ino.max(ino.0);
+            self.greatest_ino = self.greatest_ino.max(ino.given());
         }
         self.value(table, thing, layer, value);
         if !self.layers.contains_key(&layer) {

@@ -215,7 +215,8 @@ impl Checker<'_> {
             );
             self.problem("I12", "a directory's link count is wrong", detail, place);
         }
-        if ino != Ino::ROOT && self.leads(record.parent, &record.name, layer) != Some(ino) {
+        let is_top = ino == Ino::ROOT || ino == Ino::ANNEX;
+        if !is_top && self.leads(record.parent, &record.name, layer) != Some(ino) {
             let detail = format!(
                 "directory {ino}, name '{}' in directory {}, layer {layer}",
                 record.name.escape_ascii(),
@@ -236,7 +237,7 @@ impl Checker<'_> {
         let mut path = HashSet::new();
         let mut dir = record.attr.ino;
         let mut next = Some(record.clone());
-        while dir != Ino::ROOT && !at.rooted.contains(&dir) {
+        while dir != Ino::ROOT && dir != Ino::ANNEX && !at.rooted.contains(&dir) {
             let above = next.filter(|above| above.attr.kind == FileKind::Directory);
             let (Some(above), true) = (above, path.insert(dir)) else {
                 let (ino, layer) = (record.attr.ino, at.layer);

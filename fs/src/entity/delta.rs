@@ -62,6 +62,10 @@ impl LayerDelta {
                 return Ok(Step::Stop);
             }
             let (_, of, thing) = key::parse_change(found)?;
+            // Not part of the tree.
+            if key::leading_ino(Table::Changes, thing)?.is_annex() {
+                return Ok(Step::Next);
+            }
             match of {
                 ChangeOf::Dentry => {
                     let (parent, _, name) = key::parse_dentry(thing)?;

@@ -311,17 +311,30 @@ pub struct CheckpointRecord {
     pub label: Option<String>,
     /// Microseconds since the epoch at which it was taken.
     pub created_us: u64,
+    /// Processes belong to it: their image and memory lie in the annex of its layer.
+    pub has_processes: bool,
 }
+
+/// Bits of a checkpoint's flags.
+const HAS_LABEL: u8 = 1;
+const HAS_PROCESSES: u8 = 2;
 
 impl CheckpointRecord {
     /// Returns the value to store.
     pub fn encode(&self) -> Vec<u8> {
+        let mut flags = 0;
+        if self.label.is_some() {
+            flags |= HAS_LABEL;
+        }
+        if self.has_processes {
+            flags |= HAS_PROCESSES;
+        }
         let mut writer = Writer::new(VERSION);
         writer
             .u64(self.layer.0)
             .option_u64(self.parent.map(|id| id.0))
             .bytes(self.branch.as_bytes())
-            .u8(u8::from(self.label.is_some()))
+            .u8(flags)
             .bytes(self.label.as_deref().unwrap_or_default().as_bytes())
             .u64(self.created_us);
         writer.finish()
@@ -336,7 +349,7 @@ impl CheckpointRecord {
         let layer = LayerId(reader.u64()?);
         let parent = reader.option_u64()?.map(CheckpointId);
         let branch = reader.string()?;
-        let labelled = reader.u8()? != 0;
+        let flags = reader.u8()?;
         let label = reader.string()?;
         let created_us = reader.u64()?;
         reader.finish()?;
@@ -344,8 +357,9 @@ impl CheckpointRecord {
             layer,
             parent,
             branch,
-            label: labelled.then_some(label),
+            label: (flags & HAS_LABEL != 0).then_some(label),
             created_us,
+            has_processes: flags & HAS_PROCESSES != 0,
         })
     }
 }
@@ -511,6 +525,7 @@ mod tests {
             branch: "main".into(),
             label: Some("ä".into()),
             created_us: 1,
+            has_processes: true,
         };
         assert_eq!(
             CheckpointRecord::decode(&checkpoint.encode()).unwrap(),

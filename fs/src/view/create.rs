@@ -151,7 +151,10 @@ impl View {
         if place.as_ref().is_some_and(|place| place.record.is_some()) {
             return Err(Errno::EEXIST.into());
         }
-        let ino = op.store.new_ino()?;
+        let mut ino = op.store.new_ino()?;
+        if parent.is_annex() {
+            ino = ino.into_annex();
+        }
         let mut edit = Edit::new(&op);
         let now = edit.now;
         let is_dir = new.kind == FileKind::Directory;

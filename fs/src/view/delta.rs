@@ -45,6 +45,10 @@ impl View {
                 }
                 let (_, of, thing) = key::parse_change(found)?;
                 let ino = key::leading_ino(Table::Changes, thing)?;
+                // Nobody outside knows these.
+                if ino.is_annex() {
+                    return Ok(Step::Next);
+                }
                 match of {
                     ChangeOf::Dentry => dirs.insert(ino),
                     _ => inodes.insert(ino),

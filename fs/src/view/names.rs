@@ -55,6 +55,9 @@ impl View {
         let op = self.reading()?;
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut at = op.inode(ino)?;
+        if ino == Ino::ANNEX {
+            return Ok(None);
+        }
         while at.record.attr.ino != Ino::ROOT {
             if at.record.attr.nlink == 0 {
                 return Ok(None);
@@ -62,6 +65,9 @@ impl View {
             let (parent, name) = (at.record.parent, at.record.name.clone());
             let here = op.name(parent, &name)?.record;
             if here.is_none_or(|record| record.ino != at.record.attr.ino) {
+                return Ok(None);
+            }
+            if parent.is_annex() {
                 return Ok(None);
             }
             parts.push(name);

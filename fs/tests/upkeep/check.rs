@@ -345,6 +345,7 @@ fn branches_checkpoints_and_layers() {
         branch: "main".to_owned(),
         label: None,
         created_us: 0,
+        has_processes: false,
     };
     sample.put(
         Table::Checkpoints,

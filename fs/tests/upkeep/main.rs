@@ -7,6 +7,7 @@
     reason = "a test that fails may panic; its numbers are small"
 )]
 
+mod annex;
 mod check;
 mod collect;
 mod history;
