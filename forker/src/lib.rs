@@ -7,6 +7,7 @@
 //! | `trace` | one traced thread: stopped by construction |
 //! | `remote` | memory of another process, and the tape runner that executes calls inside it |
 //! | `proc` | parsers of `/proc`: text in, structs out |
+//! | `resource` | one module for each kind of kernel resource |
 //! | `report`, `error` | what was kept how well; what went wrong |
 
 pub mod arch;
@@ -14,6 +15,7 @@ pub mod error;
 pub mod proc;
 pub mod remote;
 pub mod report;
+pub mod resource;
 pub mod sys;
 pub mod trace;
 
