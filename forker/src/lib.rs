@@ -7,15 +7,17 @@
 //! | `trace` | one traced thread: stopped by construction |
 //! | `remote` | memory of another process, and the tape runner that executes calls inside it |
 //! | `proc` | parsers of `/proc`: text in, structs out |
-//! | `resource` | one module for each kind of kernel resource |
+//! | `memory` | memory of processes: what it consists of, copied out, rebuilt and filled |
+//! | `image` | the format of a process image |
 //! | `report`, `error` | what was kept how well; what went wrong |
 
 pub mod arch;
 pub mod error;
+pub mod image;
+pub mod memory;
 pub mod proc;
 pub mod remote;
 pub mod report;
-pub mod resource;
 pub mod sys;
 pub mod trace;
 
