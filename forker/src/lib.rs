@@ -9,6 +9,7 @@
 //! | `proc` | parsers of `/proc`: text in, structs out |
 //! | `memory` | memory of processes: what it consists of, copied out, rebuilt and filled |
 //! | `image` | the format of a process image |
+//! | `resource` | one module for each kind of kernel resource |
 //! | `report`, `error` | what was kept how well; what went wrong |
 
 pub mod arch;
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod proc;
 pub mod remote;
 pub mod report;
+pub mod resource;
 pub mod sys;
 pub mod trace;
 

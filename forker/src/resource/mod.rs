@@ -1,0 +1,3 @@
+//! One module for each kind of kernel resource: state, save, restore, what is refused.
+
+pub mod files;
