@@ -6,14 +6,13 @@
 //! exactly what changed when it puts another view in place.
 //!
 //! ```text
-//! kernel ─► adapter (fuser: decode, reply) ─► service (nodes → slot + inode) ─► view
+//! kernel ─► wire (decode, answer) ─► service (nodes → slot + inode) ─► view
 //!                      session: mount, threads, unmount        flush: kernel's dirty pages → view
 //!                      notify: invalidation                    switch: another view in place
 //! ```
 //!
-//! `service` knows nothing of fuser; a different transport replaces `adapter` and `session` only.
+//! `service` knows nothing of the protocol; only `wire` does.
 
-mod adapter;
 mod backing;
 mod control;
 mod device;
@@ -30,6 +29,7 @@ mod session;
 mod slot;
 mod switch;
 mod sys;
+mod wire;
 
 pub use mountpoint::clean_stale_mount;
 pub use options::MountOptions;

@@ -1,12 +1,11 @@
-//! The same random operations on a mount and on a plain directory. What differs must be listed in
-//! [`ALLOWED`], by name and with its reason.
+//! The same random operations on a mount and on a plain directory: nothing may differ.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;
 
-use branchpoint_fs::attr::{SetTime, Timestamp};
-use branchpoint_tests::act::{Act, Outcome, difference};
+use branchpoint_fs::attr::Timestamp;
+use branchpoint_tests::act::{Outcome, difference};
 use branchpoint_tests::dump;
 use branchpoint_tests::exec::path::Directory;
 use branchpoint_tests::guard::Watchdog;
@@ -16,27 +15,6 @@ use branchpoint_tests::rig::{Rig, Scratch, can_mount, make_base};
 use branchpoint_tests::seed;
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
-
-/// A difference that is meant.
-struct Difference {
-    /// What differs.
-    name: &'static str,
-    /// Why it may.
-    reason: &'static str,
-    /// Whether the mount may answer otherwise to this operation.
-    covers: fn(&Act) -> bool,
-}
-
-const ALLOWED: &[Difference] = &[Difference {
-    name: "fractions of seconds before 1970",
-    reason: "fuser 0.18 decodes a negative time with a fraction wrongly before we see it",
-    covers: |act| match act {
-        Act::SetTimes { atime, mtime, .. } => [atime, mtime]
-            .iter()
-            .any(|time| matches!(time, Some(SetTime::At(at)) if at.secs < 0 && at.nanos != 0)),
-        _ => false,
-    },
-}];
 
 #[test]
 fn mount_behaves_like_a_plain_directory() {
@@ -51,12 +29,6 @@ fn mount_with_base_behaves_like_a_plain_directory() {
 fn run(name: &str, base: bool) {
     if !can_mount(name) {
         return;
-    }
-    for difference in ALLOWED {
-        println!(
-            "{name}: allowed to differ: {} ({})",
-            difference.name, difference.reason
-        );
     }
     let _watchdog = Watchdog::new(seed::limit_seconds());
     umask(Mode::empty());
@@ -146,18 +118,7 @@ impl Pair {
             })
         };
         holds("the plain directory contradicts the model", &plain)?;
-        if ALLOWED.iter().any(|allowed| (allowed.covers)(&act)) {
-            self.forget_times(&act);
-            return Ok(());
-        }
         holds("the mount", &mounted)
-    }
-
-    /// The one allowed difference is in times: they are compared no more until they are set again.
-    fn forget_times(&mut self, act: &Act) {
-        if let Act::SetTimes { node, .. } = act {
-            self.tree.forget_times(*node);
-        }
     }
 
     fn compare(&self) -> Result<(), String> {

@@ -12,6 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use crate::error::{Error, Result};
 use crate::fuse::device::Device;
 use crate::fuse::holders;
+use crate::fuse::wire;
 
 /// Filesystem type in the mount table; also how our own mounts are recognised.
 pub(super) const KIND: &str = "fuse.branchpoint";
@@ -27,13 +28,21 @@ pub(super) struct Attach<'a> {
     pub(super) everybody: bool,
 }
 
-/// Mounts at `dir`. Returns the session's device, or `None` if this process may not mount.
-pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<Option<File>> {
-    let device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .map_err(|error| Error::io("open '/dev/fuse' (is the fuse module loaded?)", error))?;
+/// Mounts at `dir`, with the help of the setuid program if this process may not. Returns the session's
+/// device.
+pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<File> {
+    let by_helper = || {
+        wire::attach_by_helper(dir, how.source, how.read_only)
+            .map_err(|error| Error::io(format!("mount at '{}'", dir.display()), error))
+    };
+    let device = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(device) => device,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return by_helper(),
+        Err(error) => {
+            let what = "open '/dev/fuse' (is the fuse module loaded?)";
+            return Err(Error::io(what, error));
+        }
+    };
     let mut options = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         device.as_raw_fd(),
@@ -55,8 +64,8 @@ pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<Option<File>> {
         flags,
         Some(options.as_str()),
     ) {
-        Ok(()) => Ok(Some(device)),
-        Err(Errno::EPERM) => Ok(None),
+        Ok(()) => Ok(device),
+        Err(Errno::EPERM) => by_helper(),
         Err(error) => Err(Error::io(format!("mount at '{}'", dir.display()), error)),
     }
 }

@@ -2,6 +2,7 @@
 //! wait for an answer before it can forget.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,15 +18,15 @@ const INVALIDATE_INODE: u32 = 2;
 const INVALIDATE_ENTRY: u32 = 3;
 const INCREMENT_EPOCH: u32 = 8;
 
-/// The way to the kernel of one session. fuser's own notifier does not know the epoch.
+/// The way to the kernel of one session.
 #[derive(Debug)]
 pub(super) struct Notifier {
-    device: OwnedFd,
+    device: Arc<OwnedFd>,
 }
 
 impl Notifier {
     /// Sends through a descriptor of the session's device.
-    pub(super) fn new(device: OwnedFd) -> Self {
+    pub(super) fn new(device: Arc<OwnedFd>) -> Self {
         Self { device }
     }
 
@@ -39,7 +40,7 @@ impl Notifier {
     /// Makes the kernel ask again for every name, whether it knows it to exist or not. Returns false
     /// if it cannot (Linux before 6.16).
     pub(super) fn expire_all_entries(&self) -> Result<bool> {
-        match write(&self.device, &message(INCREMENT_EPOCH, &[])) {
+        match write(&*self.device, &message(INCREMENT_EPOCH, &[])) {
             Ok(_) => Ok(true),
             Err(Errno::EINVAL) => Ok(false),
             Err(error) => Err(Error::io("expire the kernel's directory entries", error)),
@@ -92,7 +93,7 @@ impl Notifier {
     }
 
     fn send(&self, what: u32, body: &[u8], step: &str) -> Result<()> {
-        match write(&self.device, &message(what, body)) {
+        match write(&*self.device, &message(what, body)) {
             // ENODEV: the mount is gone, and with it all that it remembered.
             Ok(_) | Err(Errno::ENOENT | Errno::ENODEV) => Ok(()),
             Err(error) => Err(Error::io(step, error)),

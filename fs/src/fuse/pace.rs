@@ -1,11 +1,9 @@
 //! Looking for the next request before sleeping.
 //!
 //! A program that works on many small files sends its next request some microseconds after it got an
-//! answer. Putting the thread to sleep and waking it up costs more than that. fuser's loop cannot be
-//! changed, but each operation can look at the device before it returns to the loop.
+//! answer. Putting the thread to sleep and waking it up costs more than that.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,10 +15,9 @@ const PATIENCE: u32 = 8;
 /// Answers after which it tries again.
 const REST: u32 = 256;
 
-/// When to look, and where.
+/// When to look.
 #[derive(Debug)]
 pub(super) struct Pace {
-    device: OnceLock<OwnedFd>,
     spin: Duration,
     /// Threads that are looking. More than one would only take the processor from the programs.
     looking: AtomicUsize,
@@ -29,23 +26,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Looks for up to `spin` after each answer, once there is something to look at.
+    /// Looks for up to `spin` after each answer.
     pub(super) fn new(spin: Duration) -> Self {
         Self {
-            device: OnceLock::new(),
             spin,
             looking: AtomicUsize::new(0),
             vain: AtomicU32::new(0),
         }
     }
 
-    /// Says which device to look at.
-    pub(super) fn watch(&self, device: OwnedFd) {
-        let _ = self.device.set(device);
-    }
-
-    /// To be called when a request has been answered.
-    pub(super) fn answered(&self) {
+    /// To be called when a request from `device` has been answered.
+    pub(super) fn answered(&self, device: &OwnedFd) {
         if self.spin.is_zero() {
             return;
         }
@@ -60,7 +51,7 @@ impl Pace {
             return;
         }
         if self.looking.fetch_add(1, Ordering::Relaxed) == 0 {
-            let found = self.device.get().is_some_and(|device| self.look(device));
+            let found = self.look(device);
             self.vain
                 .store(if found { 0 } else { vain + 1 }, Ordering::Relaxed);
         }

@@ -22,7 +22,7 @@ pub(super) struct Refresher {
 
 impl Refresher {
     /// Starts the thread that tells; it ends with this.
-    pub(super) fn start(device: OwnedFd) -> Result<Self> {
+    pub(super) fn start(device: Arc<OwnedFd>) -> Result<Self> {
         let notifier = Arc::new(Notifier::new(device));
         let (later, nodes) = mpsc::channel();
         let theirs = Arc::clone(&notifier);

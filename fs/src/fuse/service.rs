@@ -109,13 +109,19 @@ impl Service {
 
     /// Hands `attr` to the kernel under a name that it may keep, and counts that it knows the inode.
     fn entry(gate: &Gate, slot: SlotId, attr: Attr) -> Result<Entry> {
+        let entry = Self::entry_counted(slot, attr)?;
+        gate.view.remember(attr.ino, 1);
+        Ok(entry)
+    }
+
+    /// The same for an inode that the view has counted already.
+    fn entry_counted(slot: SlotId, attr: Attr) -> Result<Entry> {
         let node = Node {
             slot,
             ino: attr.ino,
         }
         .raw()
         .ok_or(Errno::EOVERFLOW)?;
-        gate.view.remember(attr.ino, 1);
         Ok(Entry {
             node,
             attr,

@@ -1,16 +1,13 @@
 //! A mount: its session, from attaching to the end.
 
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::fuse::adapter::Adapter;
 use crate::fuse::device::{self, Device, Gauge};
 use crate::fuse::mountpoint::{self, Attach};
 use crate::fuse::notify::Notifier;
@@ -19,6 +16,7 @@ use crate::fuse::pace::Pace;
 use crate::fuse::refresh::Refresher;
 use crate::fuse::service::Service;
 use crate::fuse::slot::Slot;
+use crate::fuse::wire::{self, Counts, Dispatcher, Server};
 use crate::view::View;
 
 /// How long the end of a session may take once nothing is attached any more.
@@ -38,7 +36,8 @@ pub struct Mount {
     pub(super) gauge: Option<Gauge>,
     /// Held by whoever flushes or switches: one at a time.
     pub(super) settled: Mutex<()>,
-    session: Mutex<Option<BackgroundSession>>,
+    counts: Arc<Counts>,
+    session: Mutex<Option<Server>>,
 }
 
 impl Mount {
@@ -51,37 +50,26 @@ impl Mount {
         let passthrough = options.passthrough && read_only;
         let slot = Arc::new(Slot::new(view));
         let service = Arc::new(Service::new(slot.clone()));
-        let pace = Arc::new(Pace::new(Duration::from_micros(u64::from(options.spin_us))));
-        let adapter = Adapter::new(service.clone(), options, passthrough, pace.clone());
-
         let everybody = nix::unistd::geteuid().is_root();
-        let config = config(options, everybody);
         let how = Attach {
             source: &source,
             read_only,
             everybody,
         };
-        let (session, device_file) = match mountpoint::attach(&dir, how)? {
-            Some(file) => {
-                // From here on, every error has to take the mount away again.
-                let undo = Undo(Some(&dir));
-                let session = start(adapter, file, &config, &dir)?;
-                undo.disarm();
-                session
-            }
-            None => start_by_helper(adapter, config, &source, read_only, &dir)?,
-        };
+        let file: Arc<OwnedFd> = Arc::new(mountpoint::attach(&dir, how)?.into());
+        // From here on, every error has to take the mount away again.
         let undo = Undo(Some(&dir));
-        let dup = |what| {
-            device_file
-                .try_clone()
-                .map_err(|error| Error::io(format!("duplicate the device for {what}"), error))
-        };
-        let notifier = Notifier::new(dup("notifications")?);
+        let failed = |error| mountpoint::start_error(&dir, error);
+        let agreed = wire::agree(&file, options, passthrough).map_err(failed)?;
+        let counts = Arc::new(Counts::new());
+        let dispatcher = Dispatcher::new(service.clone(), options, &agreed, &file, counts.clone());
         if !read_only {
-            service.refresh_with(Refresher::start(dup("attributes")?)?);
+            service.refresh_with(Refresher::start(file.clone())?);
         }
-        pace.watch(dup("waiting")?);
+        let pace = Pace::new(Duration::from_micros(u64::from(options.spin_us)));
+        let session = Server::start(&file, dispatcher, options, &agreed, Arc::new(pace));
+        let session = session.map_err(failed)?;
+        let notifier = Notifier::new(file);
         let device = Device::of(&dir)
             .map_err(|error| Error::io(format!("look at the mount '{}'", dir.display()), error))?;
         device.tune("read_ahead_kb", u64::from(options.readahead_bytes / 1024));
@@ -97,6 +85,7 @@ impl Mount {
                 .then(|| Gauge::open(device))
                 .flatten(),
             settled: Mutex::new(()),
+            counts,
             session: Mutex::new(Some(session)),
         })
     }
@@ -109,6 +98,12 @@ impl Mount {
     /// Returns the view that is shown.
     pub fn view(&self) -> Arc<View> {
         self.slot.view()
+    }
+
+    /// Returns how many requests of each kind the kernel has sent so far: what programs cost in round
+    /// trips.
+    pub fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.counts.list()
     }
 
     /// Unmounts. If something has a file or directory of the mount open, that is an error which
@@ -137,7 +132,7 @@ impl Mount {
             return Ok(());
         };
         let deadline = Instant::now() + END_TIMEOUT;
-        while !ended.guard.is_finished() {
+        while !ended.is_finished() {
             if Instant::now() > deadline {
                 // A copy of the mount lives on in another mount namespace.
                 device::abort(self.device);
@@ -184,52 +179,4 @@ fn source_of(view: &View) -> String {
         .branch()
         .unwrap_or_else(|| format!("layer-{}", view.head()));
     mountpoint::source_name(view.store().dir(), &shown)
-}
-
-fn config(options: &MountOptions, everybody: bool) -> Config {
-    let mut config = Config::default();
-    config.acl = if everybody {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.clone_device;
-    config
-}
-
-/// Starts the session of a mount that we attached.
-fn start(
-    adapter: Adapter,
-    file: File,
-    config: &Config,
-    dir: &Path,
-) -> Result<(BackgroundSession, OwnedFd)> {
-    let failed = |error| mountpoint::start_error(dir, error);
-    let copy = OwnedFd::from(file.try_clone().map_err(failed)?);
-    let session = Session::from_fd(adapter, file.into(), config.acl, config.clone());
-    let session = session.and_then(Session::spawn).map_err(failed)?;
-    Ok((session, copy))
-}
-
-/// Lets the setuid helper mount, for users who may not.
-fn start_by_helper(
-    adapter: Adapter,
-    mut config: Config,
-    source: &str,
-    read_only: bool,
-    dir: &Path,
-) -> Result<(BackgroundSession, OwnedFd)> {
-    let failed = |error| mountpoint::start_error(dir, error);
-    config.mount_options = vec![
-        MountOption::FSName(source.to_owned()),
-        MountOption::Subtype("branchpoint".to_owned()),
-        MountOption::DefaultPermissions,
-    ];
-    if read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    let session = Session::new(adapter, dir, &config).map_err(failed)?;
-    let copy = session.as_fd().try_clone_to_owned().map_err(failed)?;
-    Ok((session.spawn().map_err(failed)?, copy))
 }

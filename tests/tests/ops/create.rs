@@ -1,7 +1,9 @@
 //! Looking up and making files.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use branchpoint_tests::rig::Rig;
 
@@ -63,15 +65,70 @@ fn a_file_is_no_directory() {
 }
 
 #[test]
-fn unnamed_file_is_refused_cleanly_or_works() {
+fn an_unnamed_file_works_like_any_other_and_is_gone_with_its_descriptor() {
     let Some(rig) = Rig::new() else { return };
+    let file = unnamed(&rig, 0).unwrap();
+    std::io::Write::write_all(&mut &file, b"content").unwrap();
+    let seen = file.metadata().unwrap();
+    assert_eq!((seen.nlink(), seen.len()), (0, 7));
+    assert_eq!(seen.mode() & 0o7777, 0o640);
+    let mut content = [0; 7];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut content, 0).unwrap();
+    assert_eq!(&content, b"content");
+    assert_eq!(fs::read_dir(&rig.dir).unwrap().count(), 0);
+    drop(file);
+    // The store must be clean after this: nothing is left of the file.
+}
+
+#[test]
+fn an_unnamed_file_gets_its_name_later() {
+    let Some(rig) = Rig::new() else { return };
+    let file = unnamed(&rig, 0).unwrap();
+    std::io::Write::write_all(&mut &file, b"done").unwrap();
+    let ino = file.metadata().unwrap().ino();
+    name(&file, &rig.path("named")).unwrap();
+    let seen = fs::metadata(rig.path("named")).unwrap();
+    assert_eq!((seen.ino(), seen.nlink()), (ino, 1));
+    assert_eq!(fs::read(rig.path("named")).unwrap(), b"done");
+    drop(file);
+    assert_eq!(fs::read(rig.path("named")).unwrap(), b"done");
+    fails(
+        name(&unnamed(&rig, 0).unwrap(), &rig.path("named")),
+        libc::EEXIST,
+    );
+}
+
+#[test]
+fn an_unnamed_file_that_is_exclusive_gets_no_name() {
+    let Some(rig) = Rig::new() else { return };
+    let file = unnamed(&rig, libc::O_EXCL).unwrap();
+    fails(name(&file, &rig.path("named")), libc::ENOENT);
+}
+
+/// Opens a file without a name.
+fn unnamed(rig: &Rig, flags: i32) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).custom_flags(libc::O_TMPFILE);
-    match options.open(&rig.dir) {
-        // The transport cannot pass it on yet.
-        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),
-        Ok(file) => std::io::Write::write_all(&mut &file, b"x").unwrap(),
-    }
+    let flags = libc::O_TMPFILE | flags;
+    options
+        .read(true)
+        .write(true)
+        .mode(0o640)
+        .custom_flags(flags)
+        .open(&rig.dir)
+}
+
+/// Gives an open file a name, the way that needs no privileges.
+fn name(file: &File, path: &Path) -> std::io::Result<()> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let here = nix::fcntl::AT_FDCWD;
+    let follow = nix::fcntl::AtFlags::AT_SYMLINK_FOLLOW;
+    Ok(nix::unistd::linkat(
+        here,
+        open.as_str(),
+        here,
+        path,
+        follow,
+    )?)
 }
 
 #[test]

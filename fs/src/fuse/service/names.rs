@@ -73,6 +73,20 @@ impl Service {
         })
     }
 
+    /// Makes a file without a name, which is gone when the kernel forgets it unless it gets one.
+    pub(in crate::fuse) fn create_unnamed(
+        &self,
+        context: Context,
+        parent: Node,
+        perm: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        self.with(parent, |gate, ino| {
+            let attr = gate.view.create_unnamed(context.caller, ino, perm, umask)?;
+            Self::entry_counted(parent.slot, attr)
+        })
+    }
+
     /// Makes a directory.
     pub(in crate::fuse) fn mkdir(
         &self,
@@ -141,29 +155,17 @@ impl Service {
         })
     }
 
-    /// Lists a directory after `cookie` until `visit` returns false; `visit` also gets the node id
-    /// of the entry.
+    /// Lists a directory after `cookie` until `visit` returns false.
     pub(in crate::fuse) fn readdir(
         &self,
         node: Node,
         cookie: u64,
-        visit: &mut dyn FnMut(u64, &DirEntry) -> bool,
+        visit: &mut dyn FnMut(&DirEntry) -> bool,
     ) -> Result<()> {
-        self.with_file(node, |gate, ino| {
-            gate.view.readdir(ino, cookie, &mut |entry| {
-                // A number that does not fit is shown and cannot be looked up.
-                let raw = Node {
-                    slot: node.slot,
-                    ino: entry.ino,
-                }
-                .raw()
-                .unwrap_or(entry.ino.0);
-                visit(raw, entry)
-            })
-        })
+        self.with_file(node, |gate, ino| gate.view.readdir(ino, cookie, visit))
     }
 
-    /// The same with attributes. Each entry that `visit` takes counts as a lookup, except `.` and
+    /// The same with attributes and the node id of each entry. Each entry that `visit` takes counts as a lookup, except `.` and
     /// `..`, which the kernel does not keep.
     pub(in crate::fuse) fn readdir_plus(
         &self,
