@@ -164,6 +164,10 @@ struct Checker<'a> {
     named: Vec<(String, LayerId)>,
     /// The records of layers on the disk.
     layers: BTreeMap<LayerId, LayerRecord>,
+    /// Which layer adopted the runs of a layer that was folded.
+    holders: HashMap<LayerId, LayerId>,
+    /// A layer whose entries the collector was moving into another, and that one.
+    folding: Option<(LayerId, LayerId)>,
     runs: HashMap<u64, Run>,
     runs_known: bool,
     /// What the root layer holds; it has no changes, for it takes in the base bit by bit.
@@ -185,6 +189,8 @@ impl<'a> Checker<'a> {
             report: CheckReport::default(),
             named: Vec::new(),
             layers: BTreeMap::new(),
+            holders: HashMap::new(),
+            folding: None,
             runs: HashMap::new(),
             runs_known: false,
             root_names: Vec::new(),

@@ -15,16 +15,26 @@
 //! reference is always a copy of one that the head in question can see, so when a scan of the map
 //! finds none, none can arise.
 //!
-//! Layers are not folded into their children: frozen layers between checkpoints that were deleted
-//! stay as they are for as long as something descends from them. Runs of live layers of which some
-//! blocks were overwritten in the same layer stay too; [`check`](crate::check) counts them.
+//! **Folding.** A frozen layer with one child and no name is folded into the child: of each thing
+//! the newer version stays. See `collect/fold.rs`.
+//!
+//! **Sweeping.** Runs at which nothing points are removed, and those of which little is used are
+//! written anew. See `collect/sweep.rs`.
+//!
+//! Whatever is removed from under a view is so in small batches, each under `store.moving`, for
+//! which operations of views wait about as long as for one of their own. Nothing else waits.
 
+mod chain;
 mod entries;
+pub(crate) mod fold;
 mod plan;
+mod sweep;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::RwLockWriteGuard;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -39,6 +49,10 @@ use entries::Cleared;
 
 /// Layers whose last traces go in one batch.
 const LAYERS_PER_BATCH: usize = 256;
+/// How long operations of views may have to wait for the collector while it waits for one of them.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// How long they go on undisturbed after that.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a collection did, or, if it was a dry run, would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,14 +65,21 @@ pub struct Collected {
     pub layers_removed: u64,
     /// Dead layers of which only bytes stay, because other layers share them.
     pub layers_kept: u64,
+    /// Layers that were folded into the one that follows them.
+    pub layers_folded: u64,
     /// Entries removed: versions of inodes, names, attributes and blocks.
     pub entries_removed: u64,
+    /// Runs of blocks removed because nothing used any of their blocks.
+    pub runs_removed: u64,
+    /// Runs of blocks written anew without those of their blocks that nothing used.
+    pub runs_rewritten: u64,
     /// Bytes of the removed entries and contents, before compression. The engine gives them back to
     /// the disk when it next compacts the files in which they lay.
     pub bytes_freed: u64,
 }
 
-/// Removes everything that nothing can see. With `dry_run` only counts it.
+/// Removes everything that nothing can see. With `dry_run` only counts it, and about: what one step
+/// leaves to the next is not known before it was done.
 ///
 /// Operations of views, branches and checkpoints go on meanwhile. A second collection waits.
 ///
@@ -97,7 +118,44 @@ pub fn collect(
         total,
         what: "removing what nothing can see, in layers",
     });
+    fold_all(store, &mut collected, progress)?;
+    sweep::sweep(store, &mut collected, progress)?;
     Ok(collected)
+}
+
+fn fold_all(
+    store: &Store,
+    collected: &mut Collected,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let dry_run = collected.dry_run;
+    if !dry_run {
+        fold::resume(store, collected)?;
+    }
+    let chains = chain::find(store)?;
+    let total = Some(chains.len() as u64);
+    for (done, chain) in (0..).zip(&chains) {
+        progress(Progress {
+            done,
+            total,
+            what: "folding layers, in lines of them",
+        });
+        fold::fold(store, chain, dry_run, collected)?;
+    }
+    collected.layers_live = collected
+        .layers_live
+        .saturating_sub(collected.layers_folded);
+    Ok(())
+}
+
+/// Keeps operations of views out. A long reader does not make the others wait: this waits instead.
+fn hold(store: &Store) -> RwLockWriteGuard<'_, ()> {
+    loop {
+        if let Some(guard) = store.moving.try_write_for(PATIENCE) {
+            return guard;
+        }
+        std::thread::park_timeout(PAUSE);
+    }
 }
 
 /// Returns those pinned layers among `dead` at whose runs an entry of a living layer points.

@@ -19,6 +19,8 @@ struct Node {
 #[derive(Debug, Default)]
 pub struct LayerTable {
     nodes: HashMap<LayerId, Node>,
+    /// Which layer holds the runs of a layer that was folded.
+    holders: HashMap<LayerId, LayerId>,
 }
 
 impl LayerTable {
@@ -44,15 +46,37 @@ impl LayerTable {
                 (parent.depth + 1, jump)
             }
         };
-        self.nodes.insert(
-            id,
-            Node {
-                record,
-                depth,
-                jump,
-            },
-        );
+        let node = Node {
+            record,
+            depth,
+            jump,
+        };
+        self.disown(id);
+        self.own(id, &node.record.adopted);
+        self.nodes.insert(id, node);
         Ok(())
+    }
+
+    fn own(&mut self, holder: LayerId, adopted: &[LayerId]) {
+        self.holders
+            .extend(adopted.iter().map(|layer| (*layer, holder)));
+    }
+
+    fn disown(&mut self, holder: LayerId) {
+        for layer in self
+            .nodes
+            .get(&holder)
+            .map_or(&[][..], |node| &node.record.adopted)
+        {
+            if self.holders.get(layer) == Some(&holder) {
+                self.holders.remove(layer);
+            }
+        }
+    }
+
+    /// Returns the layer that holds the runs of `layer`: itself, or the one that it was folded into.
+    pub fn holder(&self, layer: LayerId) -> LayerId {
+        self.holders.get(&layer).copied().unwrap_or(layer)
     }
 
     fn jump_for_child(&self, parent_id: LayerId, parent: &Node) -> LayerId {
@@ -84,19 +108,54 @@ impl LayerTable {
     /// # Errors
     /// [`Error::BadLayer`] if there is no such layer.
     pub fn update(&mut self, id: LayerId, change: impl FnOnce(&mut LayerRecord)) -> Result<()> {
-        let node = self.nodes.get_mut(&id).ok_or(Error::BadLayer {
-            layer: id,
-            what: "it does not exist",
-        })?;
-        let parent = node.record.parent;
-        change(&mut node.record);
-        debug_assert_eq!(parent, node.record.parent);
+        let mut record = self.get(id)?.clone();
+        let parent = record.parent;
+        change(&mut record);
+        debug_assert_eq!(parent, record.parent);
+        self.disown(id);
+        self.own(id, &record.adopted);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.record = record;
+        }
         Ok(())
     }
 
     /// Removes a layer that has no children.
     pub fn remove(&mut self, id: LayerId) {
+        self.disown(id);
         self.nodes.remove(&id);
+    }
+
+    /// Returns what descends from a layer, parents first.
+    pub fn descendants(&self, of: LayerId) -> Vec<LayerId> {
+        let younger = self.nodes.keys().copied().filter(|id| *id > of);
+        let mut found: Vec<LayerId> = younger.filter(|id| self.sees(*id, of)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Takes out `folded`, a line of layers without other children than each other and `into`, which
+    /// gets `record`. `descendants` are those of `into`, as [`LayerTable::descendants`] returns them.
+    ///
+    /// # Errors
+    /// [`Error::BadLayer`] if a layer or its parent does not exist.
+    pub fn fold(
+        &mut self,
+        folded: &[LayerId],
+        into: LayerId,
+        record: LayerRecord,
+        descendants: &[LayerId],
+    ) -> Result<()> {
+        for layer in folded {
+            self.remove(*layer);
+        }
+        self.insert(into, record)?;
+        // Depths and jumps follow from those of the parent.
+        for layer in descendants {
+            let record = self.get(*layer)?.clone();
+            self.insert(*layer, record)?;
+        }
+        Ok(())
     }
 
     /// Returns all layers in no order.
@@ -165,28 +224,6 @@ impl LayerTable {
             at = self.nodes.get(&id).and_then(|node| node.record.parent);
         }
         line
-    }
-
-    /// Rebuilds the table with one layer taken out and its children attached to its parent.
-    ///
-    /// # Errors
-    /// [`Error::BadLayer`] if there is no such layer.
-    pub fn splice_out(&mut self, id: LayerId) -> Result<()> {
-        let parent = self.get(id)?.parent;
-        let mut records: Vec<(LayerId, LayerRecord)> = self
-            .nodes
-            .drain()
-            .filter(|(other, _)| *other != id)
-            .map(|(other, node)| (other, node.record))
-            .collect();
-        records.sort_unstable_by_key(|(other, _)| *other);
-        for (other, mut record) in records {
-            if record.parent == Some(id) {
-                record.parent = parent;
-            }
-            self.insert(other, record)?;
-        }
-        Ok(())
     }
 }
 
@@ -271,6 +308,45 @@ mod tests {
             steps += 1;
         }
         assert!(steps < 60, "{steps} steps");
+    }
+
+    #[test]
+    fn folding_layers_leaves_the_ancestry_of_the_others() {
+        for seed in 0..6 {
+            let mut table = forest(300, seed);
+            loop {
+                let mut children: HashMap<LayerId, Vec<LayerId>> = HashMap::new();
+                for (id, record) in table.iter() {
+                    if let Some(parent) = record.parent {
+                        children.entry(parent).or_default().push(id);
+                    }
+                }
+                let mut single = children.iter().filter_map(|(id, all)| match all[..] {
+                    [child] if id.0 > 1 && id.0 % 5 != 0 => Some((*id, child)),
+                    _ => None,
+                });
+                let Some((layer, child)) = single.next() else {
+                    break;
+                };
+                let mut record = table.get(child).unwrap().clone();
+                record.parent = table.get(layer).unwrap().parent;
+                record.adopted.push(layer);
+                let descendants = table.descendants(child);
+                table.fold(&[layer], child, record, &descendants).unwrap();
+                assert_eq!(table.holder(layer), child);
+                assert!(table.get(layer).is_err());
+            }
+            let ids: Vec<LayerId> = table.iter().map(|(id, _)| id).collect();
+            assert!(ids.len() < 250);
+            for head in ids {
+                let line = table.line(head, None);
+                assert_eq!(table.depth(head), Some(line.len() as u64 - 1));
+                for bound in (1..=300).step_by(3) {
+                    let walked = line.iter().copied().find(|id| id.0 <= bound);
+                    assert_eq!(table.floor_ancestor(head, LayerId(bound)), walked);
+                }
+            }
+        }
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct Store {
     pub(crate) shown: Mutex<HashMap<LayerId, usize>>,
     /// Held by the collector for as long as it runs. Rank 0.
     pub(crate) collecting: Mutex<()>,
+    /// Layers that the collector is folding: they are not whole any more, so nobody may come to see
+    /// them. Rank 4.
+    pub(crate) folding: Mutex<HashSet<LayerId>>,
     /// Serialises the first look into directories of the base.
     listing: Mutex<()>,
     /// Directories of the base whose names are known to be in the root layer.
@@ -130,6 +133,7 @@ impl Store {
             moving: RwLock::new(()),
             shown: Mutex::new(HashMap::new()),
             collecting: Mutex::new(()),
+            folding: Mutex::new(HashSet::new()),
             listing: Mutex::new(()),
             listed: RwLock::new(HashSet::new()),
             poison: OnceLock::new(),
@@ -244,6 +248,11 @@ impl Store {
     /// Returns a new sequence number for a run of blocks.
     pub(crate) fn new_sequence(&self) -> Result<u64> {
         self.sequences.next(self)
+    }
+
+    /// Returns a number that is greater than every sequence number given so far.
+    pub(crate) fn sequences_end(&self) -> u64 {
+        self.sequences.end()
     }
 
     /// Returns the newest version of `thing` that `head` can see.

@@ -20,8 +20,7 @@ impl Store {
         let structure = self.structure.lock();
         let state = self.layer_table().get(layer)?.state;
         if state != LayerState::Open {
-            drop(structure);
-            return self.view_at(layer);
+            return self.locked_view_at(layer);
         }
         let (name, record) = self
             .branch_records()?
@@ -37,8 +36,7 @@ impl Store {
             return self.view(&name);
         }
         let frozen = self.settle_branch(&name, record)?;
-        drop(structure);
-        self.view_at(frozen)
+        self.locked_view_at(frozen)
     }
 
     /// Freezes a branch's head and lets it go on. Returns the frozen layer. The caller holds

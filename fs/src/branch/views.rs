@@ -40,7 +40,18 @@ impl Store {
         // The collector gives layers up under the same lock: none that is shown, and what it gave up
         // is not shown any more.
         let _structure = self.structure.lock();
+        self.locked_view_at(layer)
+    }
+
+    /// As [`Store::view_at`]; the caller holds `structure`.
+    pub(super) fn locked_view_at(self: &Arc<Self>, layer: LayerId) -> Result<Arc<View>> {
         let state = self.layer_table().get(layer)?.state;
+        if self.folding.lock().contains(&layer) {
+            return Err(Error::BadLayer {
+                layer,
+                what: "nothing names it any more and it is being folded",
+            });
+        }
         match state {
             LayerState::Frozen => Ok(Arc::new(View::new(Arc::clone(self), layer, None, true))),
             LayerState::Open => Err(Error::BadInput {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::check::{Checker, Place};
+use crate::collect::fold;
 use crate::id::{CheckpointId, LayerId};
 use crate::kv::Table;
 use crate::layout::key;
@@ -41,9 +42,20 @@ impl Checker<'_> {
             if let Some(id) = checker.read(id, "key of a layer", Place::Anywhere)
                 && let Some(record) = checker.read(record, &format!("layer {id}"), Place::Layer(id))
             {
+                let adopted = record.adopted.iter();
+                checker.holders.extend(adopted.map(|layer| (*layer, id)));
                 checker.layers.insert(id, record);
             }
         });
+        let folding = fold::interrupted(self.store);
+        self.folding = self
+            .read(folding, "what was being folded", Place::Anywhere)
+            .flatten()
+            .filter(|(layer, into)| {
+                [layer, into]
+                    .iter()
+                    .all(|id| self.layers.contains_key(id) && !self.is_dead(**id))
+            });
         self.report.counts.layers = self.layers.len() as u64;
         self.report.counts.branches = branches.len() as u64;
         self.report.counts.checkpoints = checkpoints.len() as u64;

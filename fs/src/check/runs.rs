@@ -105,11 +105,10 @@ impl Checker<'_> {
                 self.run_of(thing, layer, run, owner);
             }
             Locator::Shared(run, owner) => {
-                let pinned = self
-                    .layers
-                    .get(&owner.layer)
-                    .is_some_and(|record| record.pinned);
-                if !self.is_dead(layer) && !pinned && !self.sees(layer, owner.layer) {
+                let holder = self.holders.get(&owner.layer).copied();
+                let holder = holder.unwrap_or(owner.layer);
+                let pinned = self.layers.get(&holder).is_some_and(|record| record.pinned);
+                if !self.is_dead(layer) && !pinned && !self.sees(layer, holder) {
                     let detail = format!(
                         "block {} of inode {ino}, layer {layer}, lies in layer {}",
                         block.0, owner.layer

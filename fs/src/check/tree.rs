@@ -34,12 +34,23 @@ impl Checker<'_> {
             .filter(|(_, record)| record.state != LayerState::Dead)
             .map(|(id, record)| (*id, record.parent))
             .collect();
-        for (layer, parent) in layers {
-            self.layer(layer, parent);
+        for (layer, mut parent) in layers {
+            let mut also = None;
+            match self.folding {
+                // Half of it is in the other already, and nobody sees it but through that one.
+                Some((folded, _)) if folded == layer => continue,
+                Some((folded, into)) if into == layer => {
+                    parent = self.layers.get(&folded).and_then(|record| record.parent);
+                    also = Some(folded);
+                }
+                _ => {}
+            }
+            self.layer(layer, also, parent);
         }
     }
 
-    fn layer(&mut self, layer: LayerId, parent: Option<LayerId>) {
+    /// Looks at what the changes of one layer touch, and those of another that it takes in.
+    fn layer(&mut self, layer: LayerId, also: Option<LayerId>, parent: Option<LayerId>) {
         let mut at = At {
             layer,
             parent,
@@ -59,8 +70,9 @@ impl Checker<'_> {
                     .chain(&links)
                     .filter_map(|thing| key::leading_ino(Table::Inodes, thing).ok()),
             );
-        } else {
-            let from = key::changes_of_layer(layer);
+        }
+        for changed in [Some(layer), also].into_iter().flatten() {
+            let from = key::changes_of_layer(changed);
             self.each(Table::Changes, &from, &mut |_, found, _| {
                 let Ok((_, of, thing)) = key::parse_change(found) else {
                     return;
@@ -256,13 +268,18 @@ impl Checker<'_> {
         at.rooted.extend(path);
     }
 
+    /// Returns whether a layer is an ancestor of another, or was one: it may have been folded since.
+    fn may_lie_behind(&self, layer: LayerId, older: LayerId) -> bool {
+        older <= layer && (!self.layers.contains_key(&older) || self.sees(layer, older))
+    }
+
     /// What a version says about older ones must be true, or err on the safe side.
     fn flags(&mut self, at: &At, record: &InodeRecord) {
         let (ino, layer) = (record.attr.ino, at.layer);
         let thing = key::inode(ino);
         let place = Place::Version(Table::Inodes, &thing, layer);
         let mut wrong = Vec::new();
-        if !self.sees(layer, record.born) {
+        if !self.may_lie_behind(layer, record.born) {
             wrong.push(format!(
                 "born in layer {}, which is no ancestor",
                 record.born
@@ -278,7 +295,12 @@ impl Checker<'_> {
             .cuts
             .windows(2)
             .all(|pair| pair[0].block < pair[1].block && pair[0].layer < pair[1].layer);
-        if !grows || record.cuts.iter().any(|cut| !self.sees(layer, cut.layer)) {
+        if !grows
+            || record
+                .cuts
+                .iter()
+                .any(|cut| !self.may_lie_behind(layer, cut.layer))
+        {
             wrong.push(format!("cuts {:?}", record.cuts));
         }
         if !record.has_xattrs && self.has_xattrs(ino, layer) {

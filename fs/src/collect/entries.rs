@@ -111,8 +111,15 @@ fn remove(
             let Some(value) = value else { continue };
             collected.entries_removed += 1;
             collected.bytes_freed += (key.len() + value.len()) as u64;
-            if table == Table::Map && matches!(Locator::decode(&value), Ok(Locator::Run(_))) {
-                cleared.run_bytes += BLOCK_BYTES;
+            if table == Table::Map {
+                let holder = match Locator::decode(&value) {
+                    Ok(Locator::Run(_)) => Some(cleared.layer),
+                    Ok(Locator::Shared(_, owner)) => Some(store.layer_table().holder(owner.layer)),
+                    _ => None,
+                };
+                if holder == Some(cleared.layer) {
+                    cleared.run_bytes += BLOCK_BYTES;
+                }
             }
             batch.delete(table, key.clone());
         }

@@ -45,17 +45,24 @@ pub(super) fn give_up(store: &Store, dry_run: bool) -> Result<Vec<LayerId>> {
     Ok(dead)
 }
 
-/// Returns the layers that a name or a view keeps, with all their ancestors.
-fn live(store: &Store) -> Result<HashSet<LayerId>> {
-    let mut roots = vec![LayerId::ROOT];
+/// Returns the layers that a branch or a checkpoint names.
+pub(super) fn named(store: &Store) -> Result<Vec<LayerId>> {
+    let mut named = Vec::new();
     store.kv().scan(Table::Branches, &[], &mut |_, value| {
-        roots.push(BranchRecord::decode(value)?.head);
+        named.push(BranchRecord::decode(value)?.head);
         Ok(Step::Next)
     })?;
     store.kv().scan(Table::Checkpoints, &[], &mut |_, value| {
-        roots.push(CheckpointRecord::decode(value)?.layer);
+        named.push(CheckpointRecord::decode(value)?.layer);
         Ok(Step::Next)
     })?;
+    Ok(named)
+}
+
+/// Returns the layers that a name or a view keeps, with all their ancestors.
+fn live(store: &Store) -> Result<HashSet<LayerId>> {
+    let mut roots = named(store)?;
+    roots.push(LayerId::ROOT);
     roots.extend(store.shown.lock().keys().copied());
     let table = store.layer_table();
     let mut live = HashSet::new();

@@ -11,6 +11,9 @@ use crate::kv::{Key, Table};
 /// Bytes of an inverted layer id at the end of every versioned key.
 pub const LAYER_BYTES: usize = 8;
 
+/// Key in `meta` of the layer that is being folded (`u64`) and of the one that it is folded into.
+pub const FOLDING: &[u8] = b"folding";
+
 /// The key with which names are hashed. Secret to a store, so that nobody can make names collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKey(pub u64, pub u64);

@@ -198,8 +198,7 @@ pub struct LayerRecord {
     pub parent: Option<LayerId>,
     /// What it is doing.
     pub state: LayerState,
-    /// A locator outside of its descendants' own inheritance points at its runs, or a fold is
-    /// otherwise forbidden.
+    /// Locators other than its own may point at its runs.
     pub pinned: bool,
     /// Microseconds since the epoch at which it was made.
     pub created_us: u64,

@@ -60,4 +60,9 @@ impl Counter {
         }
         Ok(number)
     }
+
+    /// Returns the number that will be given next: greater than all given so far.
+    pub(super) fn end(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
 }

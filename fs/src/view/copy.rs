@@ -154,9 +154,14 @@ impl Edit<'_> {
         self.own(ino, block.0..block.0 + 1)
     }
 
-    /// Keeps the collector from folding a layer at whose runs somebody else's locators point.
+    /// Tells the collector that somebody else's locators point at a layer's runs: they stay for as
+    /// long as any does, whatever becomes of the layer.
     pub(super) fn pin(&mut self, layer: LayerId) -> Result<()> {
-        let record = self.op.store.layer_table().get(layer)?.clone();
+        let (layer, record) = {
+            let layers = self.op.store.layer_table();
+            let layer = layers.holder(layer);
+            (layer, layers.get(layer)?.clone())
+        };
         if !record.pinned {
             let pinned = crate::layout::record::LayerRecord {
                 pinned: true,

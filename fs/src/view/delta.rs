@@ -26,6 +26,8 @@ impl View {
     pub fn delta_inodes(&self, other: &View) -> Result<Delta> {
         let (a, b) = (self.head(), other.head());
         let store = self.store();
+        // Nothing is folded while the lines are read.
+        let _moving = store.moving.read();
         let lines: Vec<LayerId> = {
             let table = store.layer_table();
             let common = table.common_ancestor(a, b).ok_or(Error::BadLayer {

@@ -10,4 +10,6 @@
 mod annex;
 mod check;
 mod collect;
+mod fold;
 mod history;
+mod sweep;
