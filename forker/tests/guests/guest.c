@@ -1,6 +1,9 @@
 #include "guest.h"
 
+#include <net/if.h>
 #include <setjmp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 static struct {
 	const char *name;
@@ -151,8 +154,21 @@ int faults_on_write(volatile char *address)
 	return faults(address, 1);
 }
 
+/* A new network namespace has its loopback down. */
+static int loopback_up(void)
+{
+	struct ifreq request = { .ifr_name = "lo" };
+	int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (ioctl(file, SIOCGIFFLAGS, &request) < 0)
+		return 1;
+	request.ifr_flags |= IFF_UP | IFF_RUNNING;
+	return ioctl(file, SIOCSIFFLAGS, &request) < 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 2 && strcmp(argv[1], "--loopback") == 0)
+		return loopback_up();
 	if (argc == 2 && strcmp(argv[1], "--list") == 0) {
 		for (int at = 0; at < guest_count; at++)
 			puts(guests[at].name);
@@ -164,6 +180,6 @@ int main(int argc, char **argv)
 			verdict("ok");
 			return 0;
 		}
-	fprintf(stderr, "usage: guests NAME | --list\n");
+	fprintf(stderr, "usage: guests NAME | --list | --loopback\n");
 	return 2;
 }

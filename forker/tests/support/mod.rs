@@ -1,4 +1,5 @@
 //! What the tests of this crate share: the guest programs, and places for them to run in.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -34,6 +35,13 @@ pub(crate) fn guests() -> &'static Path {
         }
         program
     })
+}
+
+/// The names of all guests.
+pub(crate) fn names() -> Vec<String> {
+    let listed = Command::new(guests()).arg("--list").output().unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Several test binaries may compile at the same time; the first one's program stays, because running
