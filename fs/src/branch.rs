@@ -123,4 +123,8 @@ pub struct Rollback {
     pub new_head: LayerId,
     /// The checkpoint on which the new head lies.
     pub checkpoint: Option<CheckpointInfo>,
+    /// The newest checkpoint behind the head that was left.
+    pub left: Option<CheckpointId>,
+    /// Whether anything had been written since then.
+    pub left_changes: bool,
 }

@@ -339,6 +339,15 @@ fn kind_of_io(error: &std::io::Error) -> ErrorKind {
 }
 
 fn list(candidates: &[CheckpointId]) -> String {
-    let shown: Vec<String> = candidates.iter().take(8).map(|id| id.short()).collect();
+    const SHOWN_MAX: usize = 8;
+    // Whole: the beginnings may well be what makes them hard to tell apart.
+    let mut shown: Vec<String> = candidates
+        .iter()
+        .take(SHOWN_MAX)
+        .map(CheckpointId::to_string)
+        .collect();
+    if candidates.len() > SHOWN_MAX {
+        shown.push(format!("and {} more", candidates.len() - SHOWN_MAX));
+    }
     shown.join(", ")
 }

@@ -473,7 +473,7 @@ fn revisions_are_tried_in_the_documented_order() {
     let (store, _) = new_store();
     let main = store.view("main").unwrap();
     let mut taken = Vec::new();
-    for label in ["one", "two", "two", "main", "main~9"] {
+    for label in ["one", "two", "two", "nobody~9", "four"] {
         touch(&main, &format!("file {}", taken.len()));
         taken.push(store.checkpoint("main", Some(label), false).unwrap());
     }
@@ -528,6 +528,15 @@ fn revisions_are_tried_in_the_documented_order() {
             "{nothing}: {found:?}"
         );
     }
+    // What would be found first is refused as a label, and says why.
+    for label in ["main", "main~9", "0123456789abcdef"] {
+        let refused = store.checkpoint("main", Some(label), false);
+        assert!(
+            matches!(&refused, Err(Error::BadName { name, .. }) if name == label),
+            "{label}: {refused:?}"
+        );
+    }
+    is("nobody~9", 3);
     // A branch takes the name of a label and of the beginning of an id.
     let prefix = taken[0].id.to_string()[..8].to_owned();
     for name in ["one", &prefix] {

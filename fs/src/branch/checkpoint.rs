@@ -32,6 +32,9 @@ impl Store {
         }
         let _structure = self.structure.lock();
         let record = self.branch_record(branch)?;
+        if let Some(label) = label {
+            self.require_findable(label)?;
+        }
         let view = self.open_view(branch);
         let mut gate = view.as_deref().map(View::close_gate);
         let mut change = Change::new(self);

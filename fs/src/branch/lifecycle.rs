@@ -156,6 +156,7 @@ impl Store {
         let checkpoint = self.checkpoint_record(id)?;
         let view = self.open_view(branch);
         let mut gate = view.as_deref().map(View::close_gate);
+        let left_changes = !self.layer_is_empty(left.head)?;
         let mut change = Change::new(self);
         let new_head = change.open_on(checkpoint.layer)?;
         let went_back = BranchRecord {
@@ -183,6 +184,8 @@ impl Store {
             old_head: left.head,
             new_head,
             checkpoint,
+            left: left.checkpoint,
+            left_changes,
         })
     }
 }

@@ -55,6 +55,26 @@ impl Store {
         })
     }
 
+    /// Refuses a label under which its checkpoint could not be found, because something that
+    /// [`Store::resolve`] tries before fits it now.
+    pub(super) fn require_findable(self: &Arc<Self>, label: &str) -> Result<()> {
+        let reason = if self.find_branch(label)?.is_some() {
+            "a branch has this name, and is found first"
+        } else if label.parse::<CheckpointId>().is_ok() {
+            "it looks like the id of a checkpoint"
+        } else if let Some((branch, _)) = steps_back(label)
+            && self.find_branch(branch)?.is_some()
+        {
+            "it counts checkpoints back from a branch"
+        } else {
+            return Ok(());
+        };
+        Err(Error::BadName {
+            name: label.to_owned(),
+            reason,
+        })
+    }
+
     /// Returns the checkpoint `back` steps behind the newest of a branch; [`None`] if there is no
     /// such branch.
     fn behind(&self, branch: &str, back: u64) -> Result<Option<Revision>> {

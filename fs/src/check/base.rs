@@ -36,8 +36,9 @@ impl Checker<'_> {
                     checker.problem("I1", "an entry is damaged", detail, Place::Anywhere);
                 }
             },
-            [3, _, ..] => {
-                // What an apply left at a path; nothing if it removed what was there.
+            [3, ..] => {
+                // What an apply left at a path, the empty one of the base itself included; nothing if
+                // it removed what was there.
                 if !value.is_empty() {
                     let what = "what was applied to the base";
                     checker.read(BaseRecord::decode(value), what, Place::Nowhere);

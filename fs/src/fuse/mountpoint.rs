@@ -70,16 +70,6 @@ pub(super) fn attach(dir: &Path, how: Attach<'_>) -> Result<File> {
     }
 }
 
-/// Returns a name for the mount table: what is mounted, without the characters that separate fields
-/// and options there or that a terminal would obey.
-pub(super) fn source_name(store: &Path, branch: &str) -> String {
-    let name = format!("{}:{branch}", store.display());
-    let safe = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ',' | '\\' | '"'));
-    name.chars()
-        .map(|c| if safe(c) { c } else { '_' })
-        .collect()
-}
-
 /// Checks that `dir` can be mounted on; returns its absolute path without symbolic links.
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf> {
     clean_stale_mount(dir)?;
@@ -266,14 +256,6 @@ mod tests {
             }
         );
         assert_eq!(mounted_at(line, Path::new("/mnt/a")), None);
-    }
-
-    #[test]
-    fn names_cannot_break_out_of_the_mount_table() {
-        assert_eq!(
-            source_name(Path::new("/a b"), "x,allow_other\n"),
-            "/a_b:x_allow_other_"
-        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::fuse::pace::Pace;
 use crate::fuse::refresh::Refresher;
 use crate::fuse::service::Service;
 use crate::fuse::slot::Slot;
+use crate::fuse::source;
 use crate::fuse::wire::{self, Counts, Dispatcher, Server};
 use crate::view::View;
 
@@ -178,5 +179,5 @@ fn source_of(view: &View) -> String {
     let shown = view
         .branch()
         .unwrap_or_else(|| format!("layer-{}", view.head()));
-    mountpoint::source_name(view.store().dir(), &shown)
+    source::encode(view.store().dir(), &shown)
 }

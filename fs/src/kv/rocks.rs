@@ -16,6 +16,7 @@ mod options;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
@@ -34,6 +35,9 @@ pub struct RocksKv {
     db: DB,
     dir: PathBuf,
     read_only: bool,
+    /// Whether the last that failed did so because the disk was full. What RocksDB says afterwards
+    /// is only that there was an error before.
+    full: AtomicBool,
 }
 
 impl RocksKv {
@@ -75,6 +79,7 @@ impl RocksKv {
             db,
             dir: dir.to_owned(),
             read_only,
+            full: AtomicBool::new(false),
         };
         for table in Table::ALL {
             kv.family(table)?;
@@ -142,6 +147,34 @@ impl RocksKv {
                 message: format!("there is no table '{}'", table.name()),
                 no_space: false,
             })
+    }
+
+    /// Remembers whether the disk is full, and tells it where RocksDB tells only of an earlier error.
+    fn note_space(&self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Ok(()) => {
+                // Nearly always it is unset, and reading shares the line among writers.
+                if self.full.load(Ordering::Relaxed) {
+                    self.full.store(false, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Err(Error::Engine {
+                step,
+                message,
+                no_space,
+            }) => {
+                let again = message.contains("previous error") && self.full.load(Ordering::Relaxed);
+                let no_space = no_space || again;
+                self.full.store(no_space, Ordering::Relaxed);
+                Err(Error::Engine {
+                    step,
+                    message,
+                    no_space,
+                })
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn property(&self, table: Table, name: &str) -> u64 {
@@ -273,16 +306,16 @@ impl Kv for RocksKv {
         }
         let mut write = WriteOptions::default();
         write.set_sync(durability == Durability::Disk);
-        self.db
-            .write_opt(self.encode(batch)?, &write)
-            .map_err(failed_to("write"))
+        let written = self.db.write_opt(self.encode(batch)?, &write);
+        self.note_space(written.map_err(failed_to("write")))
     }
 
     fn sync(&self) -> Result<()> {
         if self.read_only {
             return Err(read_only());
         }
-        self.db.flush_wal(true).map_err(failed_to("sync its log"))
+        let synced = self.db.flush_wal(true);
+        self.note_space(synced.map_err(failed_to("sync its log")))
     }
 
     /// Only what has reached table files is counted: up to [`RocksKv::flush`], some tens of the newest

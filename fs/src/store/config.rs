@@ -55,13 +55,14 @@ pub(super) fn create(dir: &Path, options: &StoreOptions) -> Result<()> {
             Some(path)
         }
     };
-    match fs::read_dir(dir) {
+    let made = match fs::read_dir(dir) {
         Ok(mut entries) => {
             if entries.next().is_some() {
                 return Err(Error::NotEmpty {
                     path: dir.to_path_buf(),
                 });
             }
+            false
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             fs::DirBuilder::new()
@@ -69,8 +70,30 @@ pub(super) fn create(dir: &Path, options: &StoreOptions) -> Result<()> {
                 .mode(0o700)
                 .create(dir)
                 .map_err(|error| Error::io(format!("create '{}'", dir.display()), error))?;
+            true
         }
         Err(error) => return Err(Error::io(format!("read '{}'", dir.display()), error)),
+    };
+    let filled = fill_directory(dir, base);
+    if filled.is_err() {
+        // Half a store would be in the way of the next attempt. What cannot be removed stays.
+        drop(fs::remove_dir_all(db_dir(dir)));
+        if made {
+            drop(fs::remove_dir(dir));
+        }
+    }
+    filled
+}
+
+fn fill_directory(dir: &Path, base: Option<PathBuf>) -> Result<()> {
+    let real = dir
+        .canonicalize()
+        .map_err(|error| Error::io(format!("find '{}'", dir.display()), error))?;
+    if let Some(base) = base.as_deref().filter(|base| base.starts_with(&real)) {
+        return Err(Error::BadPath {
+            path: base.to_owned(),
+            reason: "it lies in the store itself; a base must be outside, or above it".to_owned(),
+        });
     }
     // Whoever can read the store can read every file in every branch.
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))

@@ -15,8 +15,9 @@ use crate::exit;
 /// needs it starts a daemon for the store, which goes on serving the mounts until `branchpoint stop`.
 ///
 /// Wherever a CHECKPOINT is asked for, its id, four or more of its first digits, its label, or BRANCH~N
-/// will do: BRANCH~0 is the youngest checkpoint of BRANCH, BRANCH~1 the one before. Inside of a mounted
-/// branch the commands mean that branch and its store unless told otherwise.
+/// will do: BRANCH~0 is the youngest checkpoint of BRANCH, BRANCH~1 the one before. If several fit,
+/// a branch goes before an id, an id before BRANCH~N, then a label, then first digits. Inside of a
+/// mounted branch the commands mean that branch and its store unless told otherwise.
 #[derive(Debug, Parser)]
 #[command(name = "branchpoint", version, max_term_width = 100)]
 #[command(after_help = exit::HELP, disable_help_subcommand = true)]
@@ -245,7 +246,9 @@ pub(crate) struct CheckpointDelete {
 
 /// Brings a branch back to a checkpoint
 ///
-/// What was written since is dropped, unless it is kept under a new name. A mount of the branch shows the old state at once; open files stay open and have its content.
+/// What was written since the youngest checkpoint is dropped, unless it is kept under a new name. Newer
+/// checkpoints stay, so a second rollback can go forward again. A mount of the branch shows the old
+/// state at once; open files stay open and have its content.
 #[derive(Debug, Args)]
 pub(crate) struct Rollback {
     /// The state to go back to
@@ -274,8 +277,8 @@ pub(crate) struct Switch {
 
 /// Draws the tree of branches and checkpoints
 ///
-/// The oldest on top. Full dots are frozen, rings are heads of branches. Sizes are what a state shares with
-/// others and what only it can see.
+/// The oldest on top. Full dots are frozen, rings are heads of branches. Private is what a state holds
+/// beyond the one above it, shared is what it has from those above.
 #[derive(Debug, Args)]
 pub(crate) struct Log {}
 
@@ -291,7 +294,7 @@ pub(crate) struct Diff {
     /// The new state [default: the branch of the mount you are in, or the only branch]
     #[arg(value_name = "B", value_parser = text())]
     pub(crate) b: Option<String>,
-    /// Shows the lines that changed in text files
+    /// Prints a patch that `git apply` takes: text, binary files, links, modes and renames
     #[arg(short, long)]
     pub(crate) patch: bool,
     /// Counts the lines that changed in text files

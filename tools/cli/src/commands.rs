@@ -25,15 +25,16 @@ use crate::cli::{Cli, Command};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::output::{duration, size};
+use crate::output::{Output, duration, size};
 
 /// Carries out a command line.
 pub(crate) fn run(cli: Cli) -> Result<Exit> {
     // These need no store, and must work where there is not even a home directory.
+    let output = Output::of(&cli.global);
     match &cli.command {
-        Command::Doctor(_) => return doctor::run(cli.global.json),
-        Command::Completions(args) => return selfdoc::completions(args),
-        Command::Man(args) => return selfdoc::man(args),
+        Command::Doctor(_) => return doctor::run(output),
+        Command::Completions(args) => return selfdoc::completions(args, output),
+        Command::Man(args) => return selfdoc::man(args, output),
         _ => {}
     }
     let context = Context::new(&cli.global)?;

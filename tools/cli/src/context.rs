@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::cli::Global;
 use crate::client::Client;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::mountinfo;
+use crate::mountinfo::{self, MountEntry};
 use crate::output::Output;
 use crate::protocol::Place;
-use crate::protocol::path::WirePath;
+use crate::protocol::path::{WirePath, printable_path};
 
 /// What a command works on.
 #[derive(Debug)]
@@ -25,17 +25,26 @@ pub(crate) struct Context {
 impl Context {
     /// Finds out what `global` and the working directory say.
     pub(crate) fn new(global: &Global) -> Result<Self> {
-        let output = if global.json {
-            Output::Json
-        } else {
-            Output::Human
-        };
-        let (view, store_of_view) = view_here().unzip();
+        let output = Output::of(global);
+        let here = view_here();
+        let store_of_view = here.as_ref().and_then(MountEntry::store);
+        let view = here.map(|entry| entry.dir);
         let named = global.store.as_deref().map(absolute).transpose()?;
-        let store = match (&named, &store_of_view) {
-            (Some(named), _) => named.clone(),
-            (None, Some(store)) => store.clone(),
-            (None, None) => default_store()?,
+        let store = match (&named, &store_of_view, &view) {
+            (Some(named), ..) => named.clone(),
+            (None, Some(store), _) => store.clone(),
+            // Anything but the store of this mount would be a surprise.
+            (None, None, Some(dir)) => {
+                return Err(Failure::new(
+                    FailureKind::NotFound,
+                    format!(
+                        "the store of the mount at '{}' is not where it was",
+                        printable_path(dir)
+                    ),
+                )
+                .hint("name the store with --store DIR or BRANCHPOINT_STORE"));
+            }
+            (None, None, None) => default_store()?,
         };
         // Inside of a mount of one store, a command for another store has no branch from there.
         let view = view.filter(|_| {
@@ -60,6 +69,12 @@ impl Context {
         Client::connect_if_running(&self.store)
     }
 
+    /// Goes where this command keeps no mount busy itself. For those that need no relative path any
+    /// more.
+    pub(crate) fn leave_mount(&self) -> Result<()> {
+        env::set_current_dir("/").map_err(|reason| Failure::io("go to '/'", &reason))
+    }
+
     /// Returns the branch or state meant by `named`, or by where the command was called.
     pub(crate) fn place(&self, named: Option<String>) -> Place {
         Place {
@@ -80,13 +95,14 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Returns the mount of ours in which the working directory lies, and its store.
-fn view_here() -> Option<(PathBuf, PathBuf)> {
+/// Returns the mount of ours in which the working directory lies.
+fn view_here() -> Option<MountEntry> {
     // The link is read rather than asked for by path, so that a mount whose daemon died answers.
     let here = std::fs::read_link("/proc/self/cwd").ok()?;
     let entries = mountinfo::read().ok()?;
-    let entry = mountinfo::covering(&entries, &here)?;
-    Some((entry.dir.clone(), entry.store()?))
+    mountinfo::covering(&entries, &here)
+        .filter(|entry| entry.is_ours())
+        .cloned()
 }
 
 fn default_store() -> Result<PathBuf> {

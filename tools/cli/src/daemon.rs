@@ -35,7 +35,9 @@ use nix::sys::stat::{Mode, umask};
 use crate::client::announce;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Result};
-use crate::protocol::reply::Readiness;
+use crate::output::Output;
+use crate::protocol::path::{ShownPath, printable_path};
+use crate::protocol::reply::{Readiness, Serving};
 use crate::{logger, sys};
 
 use locks::Locks;
@@ -54,7 +56,7 @@ pub(crate) struct Daemon {
 }
 
 /// Serves `store` until a signal or a request ends it.
-pub(crate) fn serve(store: &Path, background: bool) -> Result<()> {
+pub(crate) fn serve(store: &Path, background: bool, output: Output) -> Result<()> {
     if background {
         sys::close_inherited().map_err(|reason| Failure::io("close what was open", &reason))?;
         // Fails only for the leader of a process group, and then the terminal is not ours either.
@@ -68,7 +70,15 @@ pub(crate) fn serve(store: &Path, background: bool) -> Result<()> {
             announce(&Readiness::Ready { stale_mounts })?;
             let_go_of_output()?;
         } else {
-            crate::output::note(&format!("serving '{}'; Ctrl-C ends it", store.display()));
+            let shown = ShownPath::of(store);
+            let serving = Serving {
+                daemon_pid: std::process::id(),
+                store: shown.text,
+                store_base64: shown.base64,
+            };
+            output.print(&serving, |_| {
+                format!("serving '{}'; Ctrl-C ends it\n", printable_path(store))
+            })?;
         }
         server.run()
     });

@@ -22,6 +22,17 @@ const LOG: &str = "daemon.log";
 /// A log longer than this is put aside when a daemon starts.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
+/// What became of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is there.
+    Listening,
+    /// Somebody removed it.
+    SocketGone,
+    /// The directory that it was in is no more.
+    DirectoryGone,
+}
+
 /// The directory in which a daemon and its clients meet.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -83,6 +94,18 @@ impl Endpoint {
         let listener = UnixListener::bind(self.socket_path())?;
         fs::set_permissions(self.socket_path(), fs::Permissions::from_mode(0o600))?;
         Ok(listener)
+    }
+
+    /// Says whether clients can still find the socket.
+    pub(crate) fn state(&self) -> State {
+        if fs::symlink_metadata(self.socket_path()).is_ok() {
+            return State::Listening;
+        }
+        // A directory that was removed has no links any more, its own `.` included.
+        match self.handle.metadata() {
+            Ok(meta) if meta.nlink() == 0 => State::DirectoryGone,
+            _ => State::SocketGone,
+        }
     }
 
     /// Removes the socket. Only for the holder of the store's lock.
@@ -164,6 +187,22 @@ mod tests {
         );
         let _listener = endpoint.listen().unwrap();
         endpoint.connect().unwrap();
+    }
+
+    #[test]
+    fn what_became_of_a_socket_is_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("store");
+        fs::create_dir(&dir).unwrap();
+        let endpoint = Endpoint::of(&dir).unwrap();
+        let _listener = endpoint.listen().unwrap();
+        assert_eq!(endpoint.state(), State::Listening);
+        fs::rename(&dir, root.path().join("moved")).unwrap();
+        assert_eq!(endpoint.state(), State::Listening);
+        fs::remove_file(root.path().join("moved").join(SOCKET)).unwrap();
+        assert_eq!(endpoint.state(), State::SocketGone);
+        fs::remove_dir(root.path().join("moved")).unwrap();
+        assert_eq!(endpoint.state(), State::DirectoryGone);
     }
 
     #[test]

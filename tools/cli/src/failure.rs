@@ -97,6 +97,25 @@ impl Failure {
         failure
     }
 
+    /// Returns the failure that the parser of the command line describes in `text`, for people.
+    pub(crate) fn usage(text: &str) -> Self {
+        // What is wrong, then hints, then how it is used, with empty lines between.
+        let mut parts = text.split("\n\n").map(|part| {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            words.join(" ")
+        });
+        let first = parts.next().unwrap_or_default();
+        let message = first.strip_prefix("error: ").unwrap_or(&first);
+        let mut failure = Self::new(FailureKind::Usage, message);
+        let hints: Vec<String> = parts
+            .filter(|part| !part.is_empty() && !part.starts_with("For more information"))
+            .collect();
+        if !hints.is_empty() {
+            failure.hint = Some(hints.join("; "));
+        }
+        failure
+    }
+
     /// Adds the way out.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -181,7 +200,9 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::NoSuchRevision { .. } => {
             "`branchpoint log` shows the branches and checkpoints of the store".to_owned()
         }
-        Error::AmbiguousRevision { .. } => "give more digits of the id".to_owned(),
+        Error::AmbiguousRevision { .. } => {
+            "name one by its id; `branchpoint checkpoint list` shows them all".to_owned()
+        }
         Error::TooFarBack { branch, .. } => {
             format!("`branchpoint log` shows the checkpoints behind '{branch}'")
         }
@@ -189,6 +210,7 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::BranchExists { name } => {
             format!("choose another name, or first remove it: `branchpoint branch delete {name}`")
         }
+        Error::BadName { .. } => "choose another name".to_owned(),
         Error::Conflicts { .. } => {
             "nothing was changed; make one side agree with the other, then try again".to_owned()
         }
@@ -210,7 +232,8 @@ fn hint_for(error: &Error) -> Option<String> {
             "`branchpoint check` says what is damaged and what depends on it".to_owned()
         }
         Error::Engine { no_space: true, .. } => {
-            "free space on the disk of the store, then try again".to_owned()
+            "free space on the disk of the store, at least 64 MiB, then try again in a few seconds"
+                .to_owned()
         }
         Error::Poisoned { .. } => {
             "repair the cause, then `branchpoint stop`: the next command opens the store anew"
@@ -232,6 +255,25 @@ mod tests {
         assert_eq!(failure.message, "cannot open 'x'");
         assert_eq!(failure.causes.len(), 1);
         assert_eq!(failure.kind, FailureKind::NotFound);
+    }
+
+    #[test]
+    fn what_the_parser_says_is_one_line_each() {
+        let failure = Failure::usage(
+            "error: the following required arguments were not provided:\n  <DIR>\n\nUsage: \
+             branchpoint mount <BRANCH> <DIR>\n\nFor more information, try '--help'.\n",
+        );
+        assert_eq!(failure.kind, FailureKind::Usage);
+        assert_eq!(
+            failure.message,
+            "the following required arguments were not provided: <DIR>"
+        );
+        assert_eq!(
+            failure.hint.as_deref(),
+            Some("Usage: branchpoint mount <BRANCH> <DIR>")
+        );
+        // With nothing but the name of the program, the parser shows the whole help.
+        assert!(!Failure::usage("").message.contains('\n'));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod failure;
 mod logger;
 mod mountinfo;
 mod output;
+mod pager;
 mod progress;
 mod protocol;
 mod sys;
@@ -24,6 +25,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
 use cli::Cli;
 use exit::Exit;
@@ -33,21 +35,9 @@ use output::Output;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too. Nobody is left to tell if this cannot be shown.
-            drop(error.print());
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
-        }
+        Err(error) => return misused(&error).into(),
     };
-    let output = if cli.global.json {
-        Output::Json
-    } else {
-        Output::Human
-    };
+    let output = Output::of(&cli.global);
     let result = panic::catch_unwind(AssertUnwindSafe(|| commands::run(cli)));
     let failure = match result {
         Ok(Ok(exit)) => return exit.into(),
@@ -59,4 +49,29 @@ fn main() -> ExitCode {
         output.fail(&failure);
     }
     Exit::from(failure.kind).into()
+}
+
+/// Shows what is wrong with the command line, or the help or version that it asked for.
+fn misused(error: &clap::Error) -> Exit {
+    // Nobody is left to tell if this cannot be shown.
+    drop(error.print());
+    if !error.use_stderr() {
+        return Exit::Done;
+    }
+    // What could not be parsed may still say in which form its failure is wanted.
+    let words = std::env::args_os().skip(1);
+    if words
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json")
+    {
+        let failure = match error.kind() {
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+                Failure::new(FailureKind::Usage, "a command is missing")
+                    .hint("`branchpoint --help` lists them all")
+            }
+            _ => Failure::usage(&error.to_string()),
+        };
+        output::print_failure(&failure);
+    }
+    Exit::Usage
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use branchpoint_fs::fuse::store_of_source;
+
 use crate::failure::{Failure, Result};
 
 /// The part of the filesystem type after `fuse.` by which our mounts are known.
@@ -16,7 +18,7 @@ pub(crate) struct MountEntry {
     pub(crate) dir: PathBuf,
     /// The type of its filesystem.
     pub(crate) fs_type: String,
-    /// What it shows: for our mounts, the store's directory, a colon and a branch.
+    /// What it shows: for our mounts, the store and the branch, as [`store_of_source`] reads them.
     pub(crate) source: PathBuf,
 }
 
@@ -28,31 +30,19 @@ impl MountEntry {
 
     /// Returns the store that the mount shows, if it is one of ours and the store is there.
     pub(crate) fn store(&self) -> Option<PathBuf> {
-        let source = self.source.as_os_str().as_bytes();
-        // STORE:BRANCH, and both may hold a colon themselves: the directory decides.
-        let ends = source.iter().enumerate().filter(|(_, byte)| **byte == b':');
-        ends.filter(|_| self.is_ours())
-            .filter_map(|(end, _)| source.get(..end))
-            .map(|store| PathBuf::from(std::ffi::OsStr::from_bytes(store)))
-            .find(|store| store.is_absolute() && store.is_dir())
+        self.named_store().filter(|store| store.is_dir())
     }
 
-    /// Says whether the mount may be one of `store`. The mount table has no room for every
-    /// character of a path, so another store can look the same.
-    pub(crate) fn looks_like(&self, store: &Path) -> bool {
-        let source = self.source.to_string_lossy();
-        let name = store.display().to_string();
-        let plain = |letter: char| {
-            !(letter.is_whitespace() || letter.is_control() || matches!(letter, ',' | '\\' | '"'))
-        };
-        let name: String = name
-            .chars()
-            .map(|letter| if plain(letter) { letter } else { '_' })
-            .collect();
-        self.is_ours()
-            && source
-                .strip_prefix(name.as_str())
-                .is_some_and(|rest| rest.starts_with(':'))
+    /// Says whether the mount is one of `store`, an absolute path without links.
+    pub(crate) fn is_of(&self, store: &Path) -> bool {
+        self.named_store().is_some_and(|named| named == store)
+    }
+
+    fn named_store(&self) -> Option<PathBuf> {
+        if !self.is_ours() {
+            return None;
+        }
+        store_of_source(self.source.as_os_str().as_bytes())
     }
 }
 
@@ -133,9 +123,9 @@ mod tests {
     const TEXT: &[u8] = b"\
 22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
 23 22 0:20 / /proc rw shared:5 master:2 - proc proc rw\n\
-40 22 0:44 / /mnt/a\\040b rw,nosuid - fuse.branchpoint /tmp:a:b rw,user_id=0\n\
+40 22 0:44 / /mnt/a\\040b rw,nosuid - fuse.branchpoint /tmp:a%3Ab rw,user_id=0\n\
 41 40 0:45 / /mnt/a\\040b/in rw - tmpfs none rw\n\
-42 22 0:46 / /mnt/a\\040b rw - fuse.branchpoint /stores/t_wo:x rw\n\
+42 22 0:46 / /mnt/a\\040b rw - fuse.branchpoint /stores/t%20wo:x rw\n\
 garbage\n";
 
     #[test]
@@ -144,8 +134,8 @@ garbage\n";
         assert_eq!(entries.len(), 5);
         assert_eq!(entries[2].dir, Path::new("/mnt/a b"));
         assert_eq!(entries[2].store().as_deref(), Some(Path::new("/tmp")));
-        assert!(entries[4].looks_like(Path::new("/stores/t wo")));
-        assert!(!entries[4].looks_like(Path::new("/stores/t")));
+        assert!(entries[4].is_of(Path::new("/stores/t wo")));
+        assert!(!entries[4].is_of(Path::new("/stores/t")));
         assert_eq!(entries[1].store(), None);
     }
 
@@ -153,7 +143,7 @@ garbage\n";
     fn the_innermost_and_youngest_mount_covers_a_path() {
         let entries = parse(TEXT);
         let at = |path: &str| covering(&entries, Path::new(path)).unwrap().source.clone();
-        assert_eq!(at("/mnt/a b/x"), Path::new("/stores/t_wo:x"));
+        assert_eq!(at("/mnt/a b/x"), Path::new("/stores/t%20wo:x"));
         assert_eq!(at("/mnt/a b/in/x"), Path::new("none"));
         assert_eq!(at("/mnt/a bc"), Path::new("/dev/root"));
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::Global;
 use crate::failure::{Failure, FailureKind, Result};
 
 /// The version of the objects that `--json` prints.
@@ -22,6 +23,11 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// Returns the form that the command line asks for.
+    pub(crate) fn of(global: &Global) -> Self {
+        if global.json { Self::Json } else { Self::Human }
+    }
+
     /// Prints `result` as JSON, or what `human` makes of it.
     pub(crate) fn print<T: Serialize>(
         self,
@@ -49,10 +55,16 @@ impl Output {
             drop(writeln!(err, "hint: {}", harmless(hint)));
         }
         if self == Self::Json {
-            let object = serde_json::json!({ "version": JSON_VERSION, "error": failure });
-            drop(write_out(&format!("{object}\n")));
+            print_failure(failure);
         }
     }
+}
+
+/// Prints `failure` as an object for programs.
+pub(crate) fn print_failure(failure: &Failure) {
+    let object = serde_json::json!({ "version": JSON_VERSION, "error": failure });
+    // As above: the exit code tells it even if this cannot.
+    drop(write_out(&format!("{object}\n")));
 }
 
 /// Returns `text` as a terminal may see it: a name in it could hold anything.

@@ -27,7 +27,7 @@ pub(super) fn run(context: &Context, args: Diff) -> Result<Exit> {
         deletions += change.deletions.unwrap_or(0);
         write_out(&match context.output {
             Output::Json => json_line(&change)?,
-            Output::Human if args.patch => patch(&change),
+            Output::Human if args.patch => change.patch.unwrap_or_default(),
             Output::Human if args.stat => stat(&change),
             Output::Human => name(&change),
         })
@@ -94,42 +94,6 @@ fn stat(change: &Change) -> String {
     format!("{}\n", line.trim_end())
 }
 
-/// Returns a patch that `patch -p1` and `git apply` understand.
-fn patch(change: &Change) -> String {
-    let new = path(change);
-    let old = old_path(change).unwrap_or_else(|| new.clone());
-    let mut text = format!("diff --git a/{old} b/{new}\n");
-    match (&change.old_mode, &change.new_mode) {
-        (None, Some(mode)) => text.push_str(&format!("new file mode {mode}\n")),
-        (Some(mode), None) => text.push_str(&format!("deleted file mode {mode}\n")),
-        (Some(before), Some(after)) if before != after => {
-            text.push_str(&format!("old mode {before}\nnew mode {after}\n"));
-        }
-        _ => {}
-    }
-    if old != new {
-        text.push_str(&format!("rename from {old}\nrename to {new}\n"));
-    }
-    let side = |exists: bool, letter: char, path: &str| {
-        if exists {
-            format!("{letter}/{path}")
-        } else {
-            "/dev/null".to_owned()
-        }
-    };
-    let from = side(change.old_mode.is_some(), 'a', &old);
-    let to = side(change.new_mode.is_some(), 'b', &new);
-    if change.binary {
-        text.push_str(&format!("Binary files {from} and {to} differ\n"));
-    } else if let Some(hunks) = change.patch.as_deref().filter(|hunks| !hunks.is_empty()) {
-        text.push_str(&format!("--- {from}\n+++ {to}\n{hunks}"));
-        if !hunks.ends_with('\n') {
-            text.push('\n');
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +101,7 @@ mod tests {
     fn change() -> Change {
         serde_json::from_value(serde_json::json!({
             "kind": "modified", "path": "a\nb", "old_mode": "100644", "new_mode": "100755",
-            "insertions": 1, "deletions": 100, "patch": "@@ -1 +1 @@\n-a\n+b\n",
+            "insertions": 1, "deletions": 100,
         }))
         .unwrap()
     }
@@ -158,24 +122,5 @@ mod tests {
         let line = stat(&change());
         assert!(line.matches(['+', '-']).count() <= 42, "{line}");
         assert!(line.contains("   101 +-"), "{line}");
-    }
-
-    #[test]
-    fn a_patch_has_the_headers_that_tools_need() {
-        let text = patch(&Change {
-            path: "f".to_owned(),
-            ..change()
-        });
-        assert_eq!(
-            text,
-            "diff --git a/f b/f\nold mode 100644\nnew mode 100755\n--- a/f\n+++ b/f\n\
-             @@ -1 +1 @@\n-a\n+b\n"
-        );
-        let added = Change {
-            path: "f".to_owned(),
-            old_mode: None,
-            ..change()
-        };
-        assert!(patch(&added).contains("--- /dev/null\n+++ b/f\n"));
     }
 }

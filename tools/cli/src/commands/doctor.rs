@@ -13,8 +13,7 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-pub(super) fn run(json: bool) -> Result<Exit> {
-    let output = if json { Output::Json } else { Output::Human };
+pub(super) fn run(output: Output) -> Result<Exit> {
     let findings = doctor::examine();
     let can_mount = findings
         .iter()

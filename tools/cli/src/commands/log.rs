@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{Output, json_line, write_out};
+use crate::pager;
 use crate::protocol::Request;
 use crate::protocol::reply::Node;
 
@@ -20,7 +21,7 @@ pub(super) fn run(context: &Context) -> Result<Exit> {
         Ok(())
     })?;
     if context.output == Output::Human {
-        write_out(&tree::draw(&nodes))?;
+        pager::show(&tree::draw(&nodes))?;
     }
     Ok(Exit::Done)
 }

@@ -44,6 +44,7 @@ pub(super) fn unmount(context: &Context, args: &Unmount) -> Result<Exit> {
         target,
         force: args.force,
     };
+    context.leave_mount()?;
     let unmounted = match context.client()?.call::<Unmounted>(&request) {
         // The daemon had died, and the one that has just started cleared its mount away.
         Err(failure)
@@ -89,7 +90,7 @@ fn is_mount(context: &Context, path: &Path) -> bool {
         .unwrap_or_else(|_| context.store.clone());
     mountinfo::read().is_ok_and(|all| {
         all.iter()
-            .any(|entry| entry.dir == path && entry.looks_like(&store))
+            .any(|entry| entry.dir == path && entry.is_of(&store))
     })
 }
 

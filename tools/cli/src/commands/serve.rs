@@ -7,6 +7,6 @@ use crate::exit::Exit;
 use crate::failure::Result;
 
 pub(super) fn run(context: &Context, args: &Serve) -> Result<Exit> {
-    daemon::serve(&context.store, args.background)?;
+    daemon::serve(&context.store, args.background, context.output)?;
     Ok(Exit::Done)
 }

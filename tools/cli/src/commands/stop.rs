@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::mountinfo;
-use crate::output::note;
+use crate::output::{harmless, note};
 use crate::protocol::Request;
 use crate::protocol::reply::Stopped;
 
@@ -19,6 +19,7 @@ pub(super) fn run(context: &Context, args: &Stop) -> Result<Exit> {
     };
     let stopped = match client {
         Some(mut client) => {
+            context.leave_mount()?;
             let stopped: Stopped = client.call(&Request::Stop { force: args.force })?;
             client.wait_for_end();
             stopped
@@ -27,8 +28,15 @@ pub(super) fn run(context: &Context, args: &Stop) -> Result<Exit> {
             stopped: false,
             daemon_pid: None,
             mounts: Vec::new(),
+            unsynced: None,
         },
     };
+    if let Some(reason) = &stopped.unsynced {
+        note(&format!(
+            "warning: the last of what was written may not survive a power cut: {}",
+            harmless(reason)
+        ));
+    }
     if !stopped.stopped {
         note("note: no daemon is running for this store");
     }
@@ -52,7 +60,5 @@ fn left_behind(context: &Context) -> Result<bool> {
         .store
         .canonicalize()
         .unwrap_or_else(|_| context.store.clone());
-    Ok(mountinfo::read()?
-        .iter()
-        .any(|entry| entry.looks_like(&store)))
+    Ok(mountinfo::read()?.iter().any(|entry| entry.is_of(&store)))
 }

@@ -16,7 +16,7 @@ use nix::unistd::Uid;
 use parking_lot::{Condvar, Mutex};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, State};
 use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::Response;
 use crate::protocol::channel::Channel;
@@ -28,6 +28,9 @@ use super::{Daemon, handlers};
 
 /// Requests that are worked on at once. Each costs a thread; whoever comes too much is told so.
 const SESSIONS_MAX: usize = 256;
+
+/// How often the daemon looks whether it can still be reached.
+const REACHABLE_INTERVAL_MS: u16 = 2_000;
 
 /// How long requests that are being worked on may take to end before the daemon does.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
@@ -87,7 +90,7 @@ impl Server {
     }
 
     /// Serves until a signal or a request ends it.
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
         let syncer = Syncer::start(Arc::clone(&self.daemon.store))
             .map_err(|reason| Failure::io("start a thread", &reason))?;
         let accepted = self.accept_until_woken();
@@ -106,7 +109,7 @@ impl Server {
         accepted
     }
 
-    fn accept_until_woken(&self) -> Result<()> {
+    fn accept_until_woken(&mut self) -> Result<()> {
         let fail = |reason: io::Error| Failure::io("wait for clients", &reason);
         self.listener.set_nonblocking(true).map_err(fail)?;
         let mut number = 0;
@@ -115,9 +118,16 @@ impl Server {
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.wake.receiver.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut watched, PollTimeout::NONE) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            let came = match poll(&mut watched, PollTimeout::from(REACHABLE_INTERVAL_MS)) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
                 Err(errno) => return Err(fail(errno.into())),
+            };
+            if came == 0 {
+                if !self.stay_reachable() {
+                    return Ok(());
+                }
+                continue;
             }
             if watched.get(1).and_then(PollFd::any).unwrap_or(false) {
                 let mut byte = [0];
@@ -136,6 +146,31 @@ impl Server {
                     log::warn!("cannot accept a client: {reason}");
                     thread::sleep(Duration::from_millis(50));
                 }
+            }
+        }
+    }
+
+    /// Listens anew if somebody removed the socket. Returns whether there is still a store to serve.
+    fn stay_reachable(&mut self) -> bool {
+        match self.endpoint.state() {
+            State::Listening => true,
+            State::DirectoryGone => {
+                log::error!("the store was removed; nothing is left to serve");
+                false
+            }
+            State::SocketGone => {
+                let again = self.endpoint.listen().and_then(|listener| {
+                    listener.set_nonblocking(true)?;
+                    Ok(listener)
+                });
+                match again {
+                    Ok(listener) => {
+                        log::warn!("the socket was removed; listening anew");
+                        self.listener = listener;
+                    }
+                    Err(reason) => log::error!("cannot listen anew: {reason}"),
+                }
+                true
             }
         }
     }

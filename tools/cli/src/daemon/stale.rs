@@ -17,7 +17,7 @@ pub(crate) fn remove(store: &Path) -> Result<Vec<String>> {
     for entry in mountinfo::read()?
         .iter()
         .rev()
-        .filter(|entry| entry.looks_like(store))
+        .filter(|entry| entry.is_of(store))
     {
         let dir = entry.dir.display().to_string();
         match clean_stale_mount(&entry.dir) {
@@ -25,7 +25,7 @@ pub(crate) fn remove(store: &Path) -> Result<Vec<String>> {
                 log::warn!("removed the mount at '{dir}', which a daemon that died had left");
                 removed.push(dir);
             }
-            // Another store's, whose name looks the same in the mount table.
+            // Somebody serves it: a copy of this store at the same place in another container.
             Ok(false) => {}
             Err(error) => log::error!("cannot remove the dead mount at '{dir}': {error}"),
         }

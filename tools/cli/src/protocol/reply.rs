@@ -132,6 +132,12 @@ pub(crate) struct RolledBack {
     /// The branch that keeps what was left behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<String>,
+    /// Whether something written since the youngest checkpoint was dropped.
+    pub(crate) dropped: bool,
+    /// Checkpoints that lay behind the branch and do no longer, youngest first. They stay.
+    pub(crate) newer: Vec<Checkpoint>,
+    /// Whether there are more of them than listed.
+    pub(crate) newer_left_off: bool,
     /// How long it took.
     #[serde(flatten)]
     pub(crate) took: Took,
@@ -196,7 +202,7 @@ pub(crate) struct Change {
     /// The content is not text, or too large to compare.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) binary: bool,
-    /// The differing lines, as a unified diff without its two header lines.
+    /// The change as `git apply` takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch: Option<String>,
 }
@@ -281,6 +287,9 @@ pub(crate) struct Stopped {
     pub(crate) daemon_pid: Option<u32>,
     /// The mounts that it removed.
     pub(crate) mounts: Vec<Mounted>,
+    /// Why the last of what was written could not be put on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unsynced: Option<String>,
 }
 
 /// What a merge, apply, export, import or collection did: the library's own numbers.
@@ -294,6 +303,18 @@ pub(crate) struct Outcome {
     /// The numbers.
     #[serde(flatten)]
     pub(crate) counts: Map<String, Value>,
+}
+
+/// What a daemon in the foreground says when it listens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Serving {
+    /// Its process.
+    pub(crate) daemon_pid: u32,
+    /// The store's directory.
+    pub(crate) store: String,
+    /// Its exact bytes, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store_base64: Option<String>,
 }
 
 /// What a daemon that was started in the background says on its standard output.

@@ -5,22 +5,13 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::Bench;
 
 fn signal(pid: u64, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
     nix::sys::signal::kill(pid, signal).unwrap();
-}
-
-fn wait_until_gone(pid: u64) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // A zombie of ours would keep its directory, but the daemon is nobody's child any more.
-    while Path::new(&format!("/proc/{pid}/exe")).exists() {
-        assert!(Instant::now() < deadline, "{pid} does not end");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -67,8 +58,7 @@ fn after_kill_9_the_next_command_just_works() {
     let bench = Bench::new();
     bench.run(["checkpoint", "-m", "kept", "--durable"]).ok();
     let pid = bench.daemon_pid();
-    signal(pid, nix::sys::signal::Signal::SIGKILL);
-    wait_until_gone(pid);
+    bench.kill_daemon();
     bench.run(["checkpoint", "show", "kept"]).ok();
     assert_ne!(bench.daemon_pid(), pid);
 }
@@ -78,7 +68,7 @@ fn sigterm_ends_it_in_order() {
     let bench = Bench::new();
     let pid = bench.daemon_pid();
     signal(pid, nix::sys::signal::Signal::SIGTERM);
-    wait_until_gone(pid);
+    bench.wait_until_gone(pid);
     assert!(!bench.store().join("daemon.sock").exists());
     let log = std::fs::read_to_string(bench.store().join("daemon.log")).unwrap();
     assert!(log.trim_end().ends_with("ended"), "{log}");

@@ -1,6 +1,6 @@
 //! A store of its own for each test, and the program run on it with a limit of time.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,6 +37,14 @@ impl Ran {
         self
     }
 
+    /// Asserts that it was refused with exactly these lines on standard error.
+    #[track_caller]
+    pub(crate) fn says(self, code: i32, lines: &[&str]) -> Self {
+        assert_eq!(self.err.lines().collect::<Vec<_>>(), lines, "{self:?}");
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
     /// Returns the only object printed.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
@@ -57,6 +65,7 @@ impl Ran {
 #[derive(Debug)]
 pub(crate) struct Bench {
     root: tempfile::TempDir,
+    name: OsString,
 }
 
 impl Bench {
@@ -69,9 +78,20 @@ impl Bench {
 
     /// Makes a directory without a store.
     pub(crate) fn without_store() -> Self {
+        Self::named("store")
+    }
+
+    /// Makes a directory without a store, which would have another name.
+    pub(crate) fn named(name: impl Into<OsString>) -> Self {
         Self {
             root: tempfile::tempdir().unwrap(),
+            name: name.into(),
         }
+    }
+
+    /// Returns what `path` is below the directory, as messages show it.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        self.path(name).display().to_string()
     }
 
     /// Returns a path beside the store.
@@ -87,7 +107,7 @@ impl Bench {
     }
 
     pub(crate) fn store(&self) -> PathBuf {
-        self.path("store")
+        self.root.path().canonicalize().unwrap().join(&self.name)
     }
 
     /// Returns the program, to be run on the store.
@@ -117,6 +137,24 @@ impl Bench {
             .current_dir(dir)
             .env("HOME", self.root.path());
         finish(command)
+    }
+
+    /// Kills the daemon and waits until its lock on the store is gone.
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon_pid();
+        let process = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).unwrap();
+        self.wait_until_gone(pid);
+    }
+
+    /// Waits for the end of a daemon.
+    pub(crate) fn wait_until_gone(&self, pid: u64) {
+        let deadline = Instant::now() + LIMIT;
+        // A zombie of ours would keep its directory, but the daemon is nobody's child any more.
+        while Path::new(&format!("/proc/{pid}/exe")).exists() {
+            assert!(Instant::now() < deadline, "{pid} does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Returns the daemon's pid.

@@ -3,8 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod clients;
 mod daemon;
+mod full;
 mod harness;
+mod json;
 mod mounts;
 mod names;
+mod patch;
+mod refused;
 mod store;

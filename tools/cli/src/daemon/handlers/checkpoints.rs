@@ -1,6 +1,7 @@
 //! Checkpoints and going back to them.
 
 use branchpoint_fs::branch::{CheckpointInfo, Revision};
+use branchpoint_fs::id::CheckpointId;
 use serde_json::Value;
 
 use crate::daemon::Daemon;
@@ -11,6 +12,10 @@ use crate::protocol::Place;
 use crate::protocol::reply::{Checkpoint, Deleted, RolledBack};
 
 use super::end_of_list;
+
+/// How far the lines of checkpoints are followed to tell what a rollback went back over: it takes a
+/// while in a long line, and nobody reads more.
+const PASSED_OVER_STEPS_MAX: usize = 20;
 
 pub(super) fn create(
     daemon: &Daemon,
@@ -93,15 +98,58 @@ pub(super) fn rollback(
             (None, Revision::Checkpoint { id, .. }) => id.to_string(),
             (None, Revision::Branch { name, .. }) => name.clone(),
         };
+        let took = clock.took();
+        let newer = passed_over(daemon, outcome.left, outcome.checkpoint.map(|to| to.id))?;
         Ok(RolledBack {
             id,
             branch: branch.clone(),
             old_head: outcome.old_head.0,
             head: outcome.new_head.0,
             kept: keep.map(str::to_owned),
-            took: clock.took(),
+            dropped: outcome.left_changes && keep.is_none(),
+            newer: newer.found.iter().map(describe).collect(),
+            newer_left_off: newer.more,
+            took,
         })
     })
+}
+
+/// Checkpoints that a rollback went back over.
+#[derive(Debug, Default)]
+struct PassedOver {
+    found: Vec<CheckpointInfo>,
+    more: bool,
+}
+
+/// Returns the checkpoints in the line of `left` that are not in the line of `to`, youngest first.
+fn passed_over(
+    daemon: &Daemon,
+    left: Option<CheckpointId>,
+    to: Option<CheckpointId>,
+) -> Result<PassedOver> {
+    let look = |id: Option<CheckpointId>| -> Result<Option<CheckpointInfo>> {
+        Ok(id.map(|id| daemon.store.checkpoint_info(id)).transpose()?)
+    };
+    let mut passed = PassedOver::default();
+    let (mut mine, mut other) = (look(left)?, look(to)?);
+    // Of two lines, the younger end cannot be in the other, until both meet.
+    for _ in 0..PASSED_OVER_STEPS_MAX {
+        match (mine.take(), other.take()) {
+            (None, _) => return Ok(passed),
+            (Some(here), Some(there)) if here.id == there.id => return Ok(passed),
+            (Some(here), Some(there)) if there.created_us > here.created_us => {
+                mine = Some(here);
+                other = look(there.parent)?;
+            }
+            (Some(here), there) => {
+                mine = look(here.parent)?;
+                other = there;
+                passed.found.push(here);
+            }
+        }
+    }
+    passed.more = mine.is_some();
+    Ok(passed)
 }
 
 pub(super) fn describe(info: &CheckpointInfo) -> Checkpoint {

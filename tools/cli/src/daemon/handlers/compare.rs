@@ -1,14 +1,17 @@
 //! Comparing and merging.
 
+use std::sync::Arc;
+
 use branchpoint_fs::attr::{Attr, FileKind};
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::diff::{self, ChangeKind};
 use branchpoint_fs::merge;
+use branchpoint_fs::view::View;
 use serde_json::Value;
 
 use crate::daemon::Daemon;
 use crate::daemon::find::Clock;
-use crate::daemon::patch::{self, Compared};
+use crate::daemon::patch::{self, Moved};
 use crate::daemon::responder::Responder;
 use crate::failure::{Failure, FailureKind, Result};
 use crate::protocol::Place;
@@ -33,27 +36,44 @@ pub(super) fn diff(
     } else {
         None
     };
+    let mut told = views.as_ref().map(|(old, new)| {
+        let moved = Moved::new(old, new, &changes);
+        (old, new, moved)
+    });
+    let mut count = 0;
     for change in &changes {
-        let mut shown = describe(change);
-        if let Some((old, new)) = &views {
-            match patch::compare((old, change.old.as_ref()), (new, change.new.as_ref()))? {
-                Compared::Nothing => {}
-                Compared::Binary => shown.binary = true,
-                Compared::Text {
-                    text,
-                    insertions,
-                    deletions,
-                } => {
-                    shown.insertions = Some(insertions);
-                    shown.deletions = Some(deletions);
-                    shown.patch = patch.then_some(text);
+        let mut list = vec![describe(change)];
+        if let Some((old, new, moved)) = &mut told {
+            if !moved.is_told(change) {
+                list = vec![detailed(old, new, change, patch)?];
+            }
+            if patch {
+                for change in moved.along(change)? {
+                    list.push(detailed(old, new, &change, patch)?);
                 }
             }
         }
-        out.item(&shown)?;
+        for shown in list {
+            count += 1;
+            out.item(&shown)?;
+        }
     }
-    value(&DiffEnd {
-        changes: u64::try_from(changes.len()).unwrap_or(u64::MAX),
+    value(&DiffEnd { changes: count })
+}
+
+fn detailed(
+    old: &Arc<View>,
+    new: &Arc<View>,
+    change: &diff::Change,
+    patch: bool,
+) -> Result<Change> {
+    let detail = patch::detail(old, new, change)?;
+    Ok(Change {
+        insertions: detail.insertions,
+        deletions: detail.deletions,
+        binary: detail.binary,
+        patch: (patch && !detail.patch.is_empty()).then_some(detail.patch),
+        ..describe(change)
     })
 }
 

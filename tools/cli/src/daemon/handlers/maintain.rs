@@ -120,11 +120,17 @@ pub(super) fn stop(daemon: &Daemon, force: bool) -> Result<Stopped> {
     }
     let mounts = described(daemon);
     unmount(daemon, &crate::protocol::Target::All, force)?;
-    daemon.store.sync()?;
+    // A disk that is full or broken must not keep the daemon alive: what was acknowledged is in files,
+    // which whoever opens the store next reads.
+    let unsynced = daemon.store.sync().err().map(|error| {
+        log::error!("{error}");
+        error.to_string()
+    });
     Ok(Stopped {
         stopped: true,
         daemon_pid: Some(std::process::id()),
         mounts,
+        unsynced,
     })
 }
 
