@@ -314,6 +314,15 @@ impl Kv for RocksKv {
         if self.read_only {
             return Err(read_only());
         }
+        // Asking for a sync after a failed write is an error of its own to RocksDB, a worse one, after
+        // which it does not look for free space any more.
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Error::Engine {
+                step: "sync its log",
+                message: "the disk is full".to_owned(),
+                no_space: true,
+            });
+        }
         let synced = self.db.flush_wal(true);
         self.note_space(synced.map_err(failed_to("sync its log")))
     }

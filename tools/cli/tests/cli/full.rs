@@ -108,12 +108,13 @@ fn a_full_disk_is_said_and_does_no_harm() {
     disk.free();
     // The daemon notices by itself that there is room again.
     let deadline = Instant::now() + Duration::from_secs(120);
-    while bench
-        .run(["checkpoint", "main", "-m", "again", "--durable"])
-        .code
-        != 0
-    {
-        assert!(Instant::now() < deadline, "it does not recover");
+    loop {
+        let ran = bench.run(["checkpoint", "main", "-m", "again", "--durable"]);
+        if ran.code == 0 {
+            break;
+        }
+        let log = fs::read_to_string(bench.store().join("daemon.log")).unwrap();
+        assert!(Instant::now() < deadline, "{ran:?}\n{log}");
         thread::sleep(Duration::from_millis(200));
     }
     bench.run(["check"]).ok();
