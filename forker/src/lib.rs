@@ -7,20 +7,27 @@
 //! | `trace` | one traced thread: stopped by construction |
 //! | `remote` | memory of another process, and the tape runner that executes calls inside it |
 //! | `proc` | parsers of `/proc`: text in, structs out |
-//! | `memory` | memory of processes: what it consists of, copied out, rebuilt and filled |
-//! | `image` | the format of a process image |
-//! | `resource` | one module for each kind of kernel resource |
-//! | `report`, `error` | what was kept how well; what went wrong |
+//! | `resource` | one file for each kernel resource: state, save, restore, what is refused |
+//! | `memory` | which mappings and pages, and how they come to be again |
+//! | `tree` | processes and threads: how they are stopped, and in which order they are made |
+//! | `image`, `snapshot` | the format of a process image, and what is in it |
+//! | `checkpoint`, `restore` | the numbered steps, each with its undo |
+//! | `report`, `error`, `fault` | what was kept how well; what went wrong; what a test lets fail |
 
 pub mod arch;
+pub mod checkpoint;
 pub mod error;
+pub mod fault;
 pub mod image;
 pub mod memory;
 pub mod proc;
 pub mod remote;
 pub mod report;
 pub mod resource;
+pub mod restore;
+pub mod snapshot;
 pub mod sys;
 pub mod trace;
+pub mod tree;
 
 pub use error::{Error, Result};

@@ -74,6 +74,12 @@ impl Registers {
         (number >= 0).then_some(number)
     }
 
+    /// Makes it look as if the thread had stopped inside this call.
+    #[cfg(test)]
+    pub(crate) fn set_call(&mut self, number: i64) {
+        self.0[ORIG_RAX] = number.cast_unsigned();
+    }
+
     /// Its arguments.
     pub fn arguments(&self) -> [u64; 6] {
         [RDI, RSI, RDX, R10, R8, R9].map(|place| self.0[place])

@@ -3,5 +3,13 @@
 //! | module | purpose |
 //! |---|---|
 //! | `memory` | reads and writes its memory, whatever its protection |
-//! | `tape` | a list of system calls, as the runner inside reads it |
-//! | `inside` | a stopped process with the runner mapped into it |
+//! | `door` | a stopped thread that makes single calls, and is put back as it was |
+//! | `region` | the pages of the tape runner, and running tapes |
+
+mod door;
+mod memory;
+mod region;
+
+pub use door::{Door, Saved, find_syscall};
+pub use memory::Memory;
+pub use region::Region;

@@ -1,0 +1,87 @@
+//! System calls in which threads were interrupted.
+//!
+//! A thread that stopped inside a call has the kernel's wish in its result: to be restarted in one of
+//! four ways, which the kernel does by itself when the thread is let go with the same registers. Two
+//! cases need help: calls that answer `EINTR` to any interruption, even to one without a signal, and, in a
+//! restored thread, calls that the kernel would continue by a note that is lost.
+
+use crate::arch::{RESTART_BLOCK, RESTART_NO_HANDLER, Registers};
+
+/// Calls that answer `EINTR` where no handler has run.
+const IMPATIENT: [i64; 7] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+];
+
+/// Makes a call that would answer `EINTR` because of us be restarted, unless a handler runs.
+pub fn settle(registers: &mut Registers) {
+    let interrupted = registers.result() == -i64::from(libc::EINTR);
+    if interrupted
+        && registers
+            .call()
+            .is_some_and(|call| IMPATIENT.contains(&call))
+    {
+        registers.set_result(RESTART_NO_HANDLER);
+    }
+}
+
+/// Whether the kernel would continue the call by a note of its own.
+pub fn needs_note(registers: &Registers) -> bool {
+    registers.call().is_some() && registers.result() == RESTART_BLOCK
+}
+
+/// Makes a call whose note is lost be made again. `clock_nanosleep` and `nanosleep` have written the time
+/// that remains where the program asked for it: that is slept now. Others begin anew.
+pub fn without_note(registers: &mut Registers) {
+    if !needs_note(registers) {
+        return;
+    }
+    let [_, flags, _, remaining, ..] = registers.arguments();
+    match registers.call() {
+        Some(libc::SYS_nanosleep) if flags != 0 => registers.set_argument(0, flags),
+        Some(libc::SYS_clock_nanosleep)
+            if remaining != 0 && flags & libc::TIMER_ABSTIME.unsigned_abs() as u64 == 0 =>
+        {
+            registers.set_argument(2, remaining);
+        }
+        _ => {}
+    }
+    registers.set_result(RESTART_NO_HANDLER);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_call(number: i64, result: i64) -> Registers {
+        let mut registers = Registers::default();
+        registers.set_call(number);
+        registers.set_result(result);
+        registers
+    }
+
+    #[test]
+    fn an_epoll_wait_is_restarted_and_a_read_keeps_its_answer() {
+        let mut registers = in_call(libc::SYS_epoll_wait, -4);
+        settle(&mut registers);
+        assert_eq!(registers.result(), RESTART_NO_HANDLER);
+        let mut registers = in_call(libc::SYS_read, -4);
+        settle(&mut registers);
+        assert_eq!(registers.result(), -4);
+    }
+
+    #[test]
+    fn a_sleep_goes_on_with_the_rest() {
+        let mut registers = in_call(libc::SYS_clock_nanosleep, RESTART_BLOCK);
+        registers.set_argument(2, 0x1000);
+        registers.set_argument(3, 0x2000);
+        without_note(&mut registers);
+        assert_eq!(registers.arguments()[2], 0x2000);
+        assert_eq!(registers.result(), RESTART_NO_HANDLER);
+    }
+}
