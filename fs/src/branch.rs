@@ -23,6 +23,7 @@ use crate::layout::record::{BranchRecord, CheckpointRecord};
 
 pub use instant::Instant;
 pub use log::{LogNode, LogTree};
+pub(crate) use scratch::Scratch;
 
 /// What a name given by a person stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! The forest of layers in memory, and the one question that every lookup asks of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result};
 use crate::id::LayerId;
-use crate::layout::record::LayerRecord;
+use crate::layout::record::{LayerRecord, LayerState};
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -213,6 +213,34 @@ impl LayerTable {
         Some(a)
     }
 
+    /// Returns the youngest layer whose changes both `a` and `b` have, because they descend from it or
+    /// because it was merged into what they descend from.
+    pub fn merge_base(&self, a: LayerId, b: LayerId) -> Option<LayerId> {
+        let reached = self.reached(a);
+        let both = self
+            .reached(b)
+            .into_iter()
+            .filter(|id| reached.contains(id));
+        // An ancestor is older, so none of the others can have the youngest behind it.
+        both.max()
+    }
+
+    /// Returns a layer, its ancestors, what was merged into any of them, and so on.
+    fn reached(&self, from: LayerId) -> HashSet<LayerId> {
+        let mut reached = HashSet::new();
+        let mut todo = vec![from];
+        while let Some(id) = todo.pop() {
+            let Some(node) = self.nodes.get(&id) else {
+                continue;
+            };
+            if node.record.state != LayerState::Dead && reached.insert(id) {
+                todo.extend(node.record.parent);
+                todo.extend(&node.record.merged);
+            }
+        }
+        reached
+    }
+
     /// Returns `from` and its ancestors down to but without `until`, youngest first.
     pub fn line(&self, from: LayerId, until: Option<LayerId>) -> Vec<LayerId> {
         let mut line = Vec::new();
@@ -230,7 +258,6 @@ impl LayerTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::record::LayerState;
 
     fn record(parent: Option<u64>) -> LayerRecord {
         LayerRecord {
@@ -239,6 +266,7 @@ mod tests {
             pinned: false,
             created_us: 0,
             adopted: Vec::new(),
+            merged: Vec::new(),
         }
     }
 

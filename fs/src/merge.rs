@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::branch::Revision;
+use crate::branch::{Revision, Scratch};
 use crate::diff::{Change, ChangeKind, diff};
 use crate::entity::{LayerDelta, Place, Side, Tree};
 use crate::error::{Error, Result};
 use crate::id::{Ino, LayerId};
 use crate::progress::Progress;
 use crate::store::Store;
+use crate::view::View;
 
 /// What a merge did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,33 +58,92 @@ impl MergeOutcome {
     }
 }
 
+/// A merge of which everything is written but what makes it visible.
+#[derive(Debug)]
+pub struct Prepared {
+    store: Arc<Store>,
+    into: String,
+    /// Held until the end, so that the collector leaves what is merged alone.
+    source: Arc<View>,
+    /// [`None`] if the branch has everything already, and it is known.
+    scratch: Option<Scratch>,
+    outcome: MergeOutcome,
+}
+
+impl Prepared {
+    /// Returns what the merge does, if there is nothing left to do.
+    pub fn done(&self) -> Option<&MergeOutcome> {
+        self.scratch.is_none().then_some(&self.outcome)
+    }
+
+    /// Makes the merge the branch's present, in one batch. A view of it that was open answers ESTALE
+    /// afterwards; [`Store::view`] gives its successor.
+    ///
+    /// # Errors
+    /// [`Error::BranchBusy`] if the branch was changed since [`prepare`], and those of every write;
+    /// the branch is as it was then.
+    pub fn finish(self) -> Result<MergeOutcome> {
+        let mut outcome = self.outcome;
+        if let Some(scratch) = self.scratch {
+            let merged = Some(self.source.head());
+            outcome.head = self.store.adopt_scratch(&self.into, scratch, merged)?;
+        }
+        Ok(outcome)
+    }
+}
+
 /// Merges `source` into branch `into`. What programs wrote to mounts of both has been flushed.
 ///
 /// A view of `into` that was open answers ESTALE afterwards; [`Store::view`] gives its successor.
 /// If this is interrupted, `into` is as it was.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with all of them, [`Error::BadInput`] for a branch into itself,
-/// [`Error::BranchBusy`] if `into` was changed meanwhile, [`Error::NoSuchBranch`], and those of
-/// reading and writing. After an error `into` is as it was.
+/// As [`prepare`] and [`Prepared::finish`].
 pub fn merge(
     store: &Arc<Store>,
     source: &Revision,
     into: &str,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<MergeOutcome> {
+    prepare(store, source, into, progress)?.finish()
+}
+
+/// Does everything of a merge but the last step. Programs may go on in both branches meanwhile; what
+/// they change in `into` makes the last step fail.
+///
+/// Both sides are compared with the youngest state that both have behind them, earlier merges
+/// included: what was merged once, and what became of it since, is not asked again.
+///
+/// # Errors
+/// [`Error::Conflicts`] with all of them, [`Error::BadInput`] for a branch into itself,
+/// [`Error::NoSuchBranch`], and those of reading and writing. After an error `into` is as it was.
+pub fn prepare(
+    store: &Arc<Store>,
+    source: &Revision,
+    into: &str,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Prepared> {
     if matches!(source, Revision::Branch { name, .. } if name == into) {
         let what = format!("'{into}' cannot be merged into itself");
         return Err(Error::BadInput { what });
     }
-    // Held until the end, so that the collector leaves both alone.
     let source = store.snapshot(source.layer())?;
     let scratch = store.scratch_on(into)?;
     let (theirs, layer) = (source.head(), scratch.view().head());
-    let ours = store.layer_table().get(layer)?.parent.unwrap_or(layer);
-    let [our_delta, their_delta] = LayerDelta::since_common(store, ours, theirs)?;
-    let common = our_delta.common.unwrap_or(ours);
-    let trees = [common, ours, theirs].map(|layer| Tree::new(store, layer));
+    let (ours, base) = {
+        let layers = store.layer_table();
+        let ours = layers.get(layer)?.parent.unwrap_or(layer);
+        let base = layers.merge_base(ours, theirs).ok_or(Error::BadLayer {
+            layer: theirs,
+            what: "it has another root",
+        })?;
+        (ours, base)
+    };
+    // Nothing else may keep it.
+    let _base = store.view_at(base)?;
+    let our_delta = LayerDelta::between(store, base, ours)?;
+    let their_delta = LayerDelta::between(store, base, theirs)?;
+    let trees = [base, ours, theirs].map(|layer| Tree::new(store, layer));
     let plan = Plan::make(&trees, our_delta, their_delta)?;
     let mut outcome = MergeOutcome {
         added: 0,
@@ -93,18 +153,21 @@ pub fn merge(
         renamed: 0,
         already_there: plan.already_there,
         nothing_to_do: plan.is_empty(),
-        head: ours,
+        head: scratch.head(),
     };
-    if outcome.nothing_to_do {
-        outcome.head = store.branch(into)?.head;
-        return Ok(outcome);
+    if !outcome.nothing_to_do {
+        write::write(&plan, scratch.view(), progress)?;
+        outcome.count(&diff(store, ours, layer)?);
+        // On the disk before anything names it.
+        store.sync()?;
     }
-    write::write(&plan, scratch.view(), progress)?;
-    outcome.count(&diff(store, ours, layer)?);
-    // On the disk before anything names it.
-    store.sync()?;
-    outcome.head = store.adopt_scratch(into, scratch)?;
-    Ok(outcome)
+    Ok(Prepared {
+        store: Arc::clone(store),
+        into: into.to_owned(),
+        scratch: (base != theirs).then_some(scratch),
+        source,
+        outcome,
+    })
 }
 
 /// What has to be done to our side.

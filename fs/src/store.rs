@@ -302,6 +302,7 @@ pub(crate) fn open_layer(parent: LayerId) -> LayerRecord {
         pinned: false,
         created_us: now_us(),
         adopted: Vec::new(),
+        merged: Vec::new(),
     }
 }
 

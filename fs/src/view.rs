@@ -171,13 +171,9 @@ impl View {
         }
     }
 
-    pub(crate) fn is_referenced(&self, ino: Ino) -> bool {
-        self.references.lock().contains_key(&ino)
-    }
-
     /// Returns whether somebody outside knows `ino`.
     pub fn knows(&self, ino: Ino) -> bool {
-        self.is_referenced(ino)
+        self.references.lock().contains_key(&ino)
     }
 
     /// Takes all references, for the view that takes this one's place.

@@ -772,3 +772,57 @@ fn a_checkpoint_is_listed_while_others_are_taken() {
         waited.expect("one of them waits for the other");
     }
 }
+
+/// A program holds a file without names while its mount goes to another branch and back.
+#[test]
+fn a_file_without_names_stays_while_a_mount_that_holds_it_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    Store::create(&path, &StoreOptions::default()).unwrap();
+    let store = Store::open(&path).unwrap();
+    let main = store.view("main").unwrap();
+    let made = main.mknod(
+        Caller::ROOT,
+        Ino::ROOT,
+        b"f",
+        FileKind::Regular,
+        0o644,
+        0,
+        0,
+    );
+    let ino = made.unwrap().ino;
+    main.write(ino, 0, b"content", false).unwrap();
+    let here = store.resolve("main").unwrap();
+    store.branch_create("other", &here).unwrap();
+    main.remember(ino, 1);
+    let go = |from: &View, to: &View| to.adopt_references(&from.take_references());
+    let content = |view: &View| {
+        let mut bytes = Vec::new();
+        view.read(ino, 0, 100, &mut bytes).map(|()| bytes)
+    };
+    let other = store.view("other").unwrap();
+    go(&main, &other);
+    other.unlink(Ino::ROOT, b"f").unwrap();
+    assert_eq!(content(&other).unwrap(), b"content");
+    go(&other, &main);
+    drop(other);
+    let other = store.view("other").unwrap();
+    go(&main, &other);
+    assert_eq!(content(&other).unwrap(), b"content");
+    assert_eq!(content(&main).unwrap(), b"content");
+    // A checkpoint holds it too; back there, the descriptor means it as it was.
+    let checkpoint = store.checkpoint("other", None, false).unwrap();
+    other.write(ino, 0, b"CONTENT", false).unwrap();
+    let to = store.resolve(&checkpoint.id.to_string()).unwrap();
+    store.rollback("other", &to, None).unwrap();
+    let back = store.view("other").unwrap();
+    go(&other, &back);
+    drop(other);
+    assert_eq!(content(&back).unwrap(), b"content");
+    back.forget(ino, 1);
+    assert!(content(&back).is_err(), "nobody holds it any more");
+    assert!(content(&store.view_at(checkpoint.layer).unwrap()).is_ok());
+    // To a state that never had it, there is nothing to hold.
+    let report = branchpoint_fs::check::check(&store, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}

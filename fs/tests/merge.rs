@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use branchpoint_fs::Error;
 use branchpoint_fs::attr::{Caller, FileKind, RenameMode, SetAttr};
+use branchpoint_fs::check::check;
+use branchpoint_fs::collect::collect;
 use branchpoint_fs::diff::{ChangeKind, diff};
 use branchpoint_fs::id::Ino;
-use branchpoint_fs::merge::{MergeOutcome, merge};
+use branchpoint_fs::merge::{MergeOutcome, merge, prepare};
 use branchpoint_fs::store::{Store, StoreOptions};
 use branchpoint_fs::view::View;
 
@@ -266,4 +268,122 @@ fn hard_links_and_renames_arrive() {
     assert_eq!(main.getattr(find(&main, "n1").unwrap()).unwrap().nlink, 2);
     assert_eq!(get(&main, "b").unwrap(), "beta\n");
     assert_eq!(find(&main, "dir/b"), None);
+}
+
+/// Merging again compares with what was merged before, not with where the lines once forked.
+#[test]
+fn a_second_merge_knows_of_the_first() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let view = |branch: &str| store.view(branch).unwrap();
+    let bring = |from: &str, into: &str| {
+        merge(store, &store.resolve(from).unwrap(), into, &mut |_| {}).unwrap()
+    };
+    let text = |branch: &str, path: &str| get(&view(branch), path);
+    for (path, content) in [("theirs", "one"), ("gone", "soon"), ("both", "side")] {
+        put(&view("side"), path, content);
+    }
+    bring("side", "main");
+    // What came from there is removed and changed here; there, something else is changed.
+    remove(&view("main"), "gone");
+    put(&view("main"), "both", "main");
+    put(&view("side"), "theirs", "two");
+    let outcome = bring("side", "main");
+    assert_eq!((outcome.modified, outcome.added), (1, 0), "{outcome:?}");
+    assert_eq!(text("main", "gone"), None);
+    assert_eq!(text("main", "both").unwrap(), "main");
+    assert_eq!(text("main", "theirs").unwrap(), "two");
+    // Nothing came since: nothing is done.
+    assert!(bring("side", "main").nothing_to_do);
+    // And the other way: the merged state is what both have behind them.
+    let outcome = bring("main", "side");
+    assert_eq!((outcome.modified, outcome.removed), (1, 1), "{outcome:?}");
+    assert_eq!(text("side", "both").unwrap(), "main");
+    assert_eq!(text("side", "gone"), None);
+    // What both did alike is settled for good, though that merge had nothing to do.
+    put(&view("side"), "both", "more");
+    put(&view("main"), "both", "more");
+    let outcome = bring("side", "main");
+    assert!(
+        outcome.nothing_to_do && outcome.already_there == 1,
+        "{outcome:?}"
+    );
+    put(&view("side"), "both", "last");
+    assert_eq!(bring("side", "main").modified, 1);
+    assert_eq!(text("main", "both").unwrap(), "last");
+    // Collecting leaves what a later merge compares with.
+    for branch in ["main", "side"] {
+        store.checkpoint(branch, None, false).unwrap();
+    }
+    for checkpoint in store.checkpoints().unwrap() {
+        store.checkpoint_delete(checkpoint.id).unwrap();
+    }
+    collect(store, false, &mut |_| {}).unwrap();
+    assert!(bring("side", "main").nothing_to_do);
+    put(&view("side"), "both", "anew");
+    put(&view("main"), "a", "changed here");
+    assert_eq!(bring("side", "main").modified, 1);
+    assert_eq!(text("main", "both").unwrap(), "anew");
+    assert_eq!(text("main", "gone"), None);
+    let report = check(store, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
+/// Three lines, each of which gets the others' work in turns: no difference is asked about twice.
+#[test]
+fn lines_that_exchange_their_work_again_and_again_have_no_conflicts() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let main = store.resolve("main").unwrap();
+    store.branch_create("third", &main).unwrap();
+    let names = ["main", "side", "third"];
+    for round in 0..4 {
+        for (n, from) in names.into_iter().enumerate() {
+            let view = store.view(from).unwrap();
+            put(&view, "shared", &format!("{from} {round}"));
+            put(&view, &format!("{from}{round}"), "new");
+            if round > 0 {
+                remove(&view, &format!("{}{}", names[(n + 1) % 3], round - 1));
+            }
+            drop(view);
+            for into in names.into_iter().filter(|into| *into != from) {
+                merge(store, &store.resolve(from).unwrap(), into, &mut |_| {}).unwrap();
+            }
+            if n == 1 {
+                collect(store, false, &mut |_| {}).unwrap();
+            }
+        }
+    }
+    for name in names {
+        let view = store.view(name).unwrap();
+        assert_eq!(get(&view, "shared").unwrap(), "third 3");
+        for removed in ["main0", "side1", "third2"] {
+            assert_eq!(get(&view, removed), None, "{name}");
+        }
+        assert_eq!(get(&view, "main3").unwrap(), "new");
+    }
+    let report = check(store, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
+/// What programs change in the target while a merge is prepared is not lost.
+#[test]
+fn a_target_that_changed_meanwhile_is_left_alone() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    put(&store.view("side").unwrap(), "theirs", "one");
+    let source = store.resolve("side").unwrap();
+    let prepared = prepare(store, &source, "main", &mut |_| {}).unwrap();
+    assert!(prepared.done().is_none());
+    put(&store.view("main").unwrap(), "ours", "two");
+    let error = prepared.finish().unwrap_err();
+    assert!(matches!(error, Error::BranchBusy { .. }), "{error}");
+    let main = store.view("main").unwrap();
+    assert_eq!(get(&main, "ours").unwrap(), "two");
+    assert_eq!(get(&main, "theirs"), None);
+    drop(main);
+    fixture.merge().unwrap();
+    let main = store.view("main").unwrap();
+    assert_eq!(get(&main, "ours").unwrap(), "two");
+    assert_eq!(get(&main, "theirs").unwrap(), "one");
 }

@@ -75,7 +75,7 @@ pub fn import(
     reader.drain()?;
     importer.set_dir_times()?;
     let outcome = importer.outcome;
-    store.adopt_scratch(branch, scratch)?;
+    store.adopt_scratch(branch, scratch, None)?;
     Ok(outcome)
 }
 

@@ -14,6 +14,7 @@ pub(super) struct Change<'a> {
     batch: Batch,
     frozen: Option<LayerId>,
     opened: Vec<(LayerId, LayerRecord)>,
+    merged: Option<(LayerId, Vec<LayerId>)>,
 }
 
 /// Where a line stands after [`Change::settle`].
@@ -32,6 +33,7 @@ impl<'a> Change<'a> {
             batch: Batch::new(),
             frozen: None,
             opened: Vec::new(),
+            merged: None,
         }
     }
 
@@ -39,7 +41,8 @@ impl<'a> Change<'a> {
     /// stays: its parent is what there is to freeze. So polling costs no layers.
     pub(super) fn settle(&mut self, head: LayerId) -> Result<Settled> {
         let record = self.store.require_open(head)?;
-        if self.store.layer_is_empty(head)? {
+        // That something was merged into it counts, even if it had everything already.
+        if record.merged.is_empty() && self.store.layer_is_empty(head)? {
             let parent = record.parent.ok_or(Error::BadLayer {
                 layer: head,
                 what: "it is a branch's head and has no parent",
@@ -80,6 +83,15 @@ impl<'a> Change<'a> {
         Ok(id)
     }
 
+    /// Notes what was merged into a layer.
+    pub(super) fn put_merged(&mut self, layer: LayerId, merged: LayerId) -> Result<()> {
+        let mut record = self.store.layer_table().get(layer)?.clone();
+        record.merged.push(merged);
+        Store::put_layer(&mut self.batch, layer, &record);
+        self.merged = Some((layer, record.merged));
+        Ok(())
+    }
+
     pub(super) fn put_branch(&mut self, name: &str, record: &BranchRecord) {
         self.batch
             .put(Table::Branches, name.as_bytes(), record.encode());
@@ -107,6 +119,9 @@ impl<'a> Change<'a> {
         }
         for (id, record) in self.opened {
             layers.insert(id, record)?;
+        }
+        if let Some((id, merged)) = self.merged {
+            layers.update(id, |record| record.merged = merged)?;
         }
         Ok(())
     }

@@ -25,6 +25,11 @@ impl Scratch {
     pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
     }
+
+    /// Returns the branch's head when the scratch layer was made.
+    pub(crate) fn head(&self) -> LayerId {
+        self.head
+    }
 }
 
 impl Store {
@@ -63,12 +68,17 @@ impl Store {
         })
     }
 
-    /// Makes a scratch layer the head of the branch that it was opened on. The branch's open view
-    /// ends, as at a rollback.
+    /// Makes a scratch layer the head of the branch that it was opened on, and notes that `merged` was
+    /// merged into it. The branch's open view ends, as at a rollback.
     ///
     /// # Errors
     /// [`Error::BranchBusy`] if the branch was changed meanwhile, and those of every write.
-    pub(crate) fn adopt_scratch(&self, branch: &str, scratch: Scratch) -> Result<LayerId> {
+    pub(crate) fn adopt_scratch(
+        &self,
+        branch: &str,
+        scratch: Scratch,
+        merged: Option<LayerId>,
+    ) -> Result<LayerId> {
         let _structure = self.structure.lock();
         let record = self.branch_record(branch)?;
         let open = self.open_view(branch);
@@ -80,6 +90,9 @@ impl Store {
             });
         }
         let mut change = Change::new(self);
+        if let Some(merged) = merged {
+            change.put_merged(scratch.layer, merged)?;
+        }
         change.put_branch(
             branch,
             &BranchRecord {

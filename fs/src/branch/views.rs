@@ -1,6 +1,6 @@
 //! The views of a store: one of each branch's head, any number of frozen layers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
 use crate::id::LayerId;
@@ -23,8 +23,13 @@ impl Store {
         self.require_open(record.head)?;
         let name = Some(branch.to_owned());
         let view = Arc::new(View::new(Arc::clone(self), record.head, name, false));
-        // Nobody held this head, so what is unnamed in it was left behind by a crash.
-        view.remove_orphans()?;
+        // Nobody held this head, so what is unnamed in it was left behind by a crash, or is held
+        // through the view from which a mount comes to this one.
+        let others: Vec<Arc<View>> = {
+            let views = self.views.lock();
+            views.values().filter_map(Weak::upgrade).collect()
+        };
+        view.remove_orphans(&others)?;
         self.views
             .lock()
             .insert(branch.to_owned(), Arc::downgrade(&view));

@@ -34,7 +34,7 @@ pub(super) struct Chain {
 struct Lines {
     /// By a view.
     shown: HashSet<LayerId>,
-    /// By a view, or by whoever knows a name.
+    /// By a view, by whoever knows a name, or by a later merge.
     seen: HashSet<LayerId>,
     /// The only child of each layer that has one.
     child: HashMap<LayerId, Option<LayerId>>,
@@ -47,6 +47,8 @@ impl Lines {
         seen.extend(&shown);
         let mut child = HashMap::new();
         for (id, record) in store.layer_table().iter() {
+            // A later merge compares with what it was.
+            seen.extend(&record.merged);
             if let Some(parent) = record.parent {
                 let only = child.entry(parent).or_insert(Some(id));
                 if *only != Some(id) {

@@ -135,11 +135,14 @@ fn finish(store: &Store, chain: &Chain) -> Result<()> {
         let folded = store.layer_table().get(*layer)?.clone();
         record.parent = folded.parent;
         record.pinned |= folded.pinned;
+        record.merged.extend(folded.merged);
         batch.delete(Table::Layers, key::layer(*layer));
     }
     record.adopted.extend(with_runs);
     record.adopted.sort_unstable();
     record.adopted.dedup();
+    record.merged.sort_unstable();
+    record.merged.dedup();
     Store::put_layer(&mut batch, chain.into, &record);
     batch.delete(Table::Meta, Key::from_slice(FOLDING));
     store.write(&batch, Durability::Process)?;

@@ -55,6 +55,13 @@ impl LayerDelta {
         Ok([mine?, theirs?])
     }
 
+    /// Collects what may differ between `base` and `head`, whichever way one comes to the other.
+    pub(crate) fn between(store: &Store, base: LayerId, head: LayerId) -> Result<Self> {
+        let [mut delta, other] = Self::since_common(store, base, head)?;
+        delta.merge(other);
+        Ok(delta)
+    }
+
     fn add(&mut self, store: &Store, layer: LayerId) -> Result<()> {
         let from = key::changes_of_layer(layer);
         store.kv().scan(Table::Changes, &from, &mut |found, value| {

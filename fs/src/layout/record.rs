@@ -204,6 +204,9 @@ pub struct LayerRecord {
     pub created_us: u64,
     /// Layers that were folded into this one and whose runs now belong to it.
     pub adopted: Vec<LayerId>,
+    /// Layers that were merged into this one: it has what they changed, as if they were further
+    /// parents. They need not exist any more.
+    pub merged: Vec<LayerId>,
 }
 
 impl LayerRecord {
@@ -218,10 +221,16 @@ impl LayerRecord {
         writer
             .option_u64(self.parent.map(|id| id.0))
             .u8(state)
-            .u8(u8::from(self.pinned))
+            .u8(u8::from(self.pinned) | u8::from(!self.merged.is_empty()) << 1)
             .u64(self.created_us)
             .u32(u32::try_from(self.adopted.len()).expect("far fewer layers than 2³²"));
         for layer in &self.adopted {
+            writer.u64(layer.0);
+        }
+        if !self.merged.is_empty() {
+            writer.u32(u32::try_from(self.merged.len()).expect("far fewer layers than 2³²"));
+        }
+        for layer in &self.merged {
             writer.u64(layer.0);
         }
         writer.finish()
@@ -240,19 +249,22 @@ impl LayerRecord {
             2 => LayerState::Dead,
             other => return Err(reader.bad(format!("state {other}"))),
         };
-        let pinned = reader.u8()? != 0;
+        let flags = reader.u8()?;
         let created_us = reader.u64()?;
-        let mut adopted = Vec::new();
-        for _ in 0..reader.u32()? {
-            adopted.push(LayerId(reader.u64()?));
-        }
+        let mut list = || -> Result<Vec<LayerId>> {
+            let count = reader.u32()?;
+            (0..count).map(|_| Ok(LayerId(reader.u64()?))).collect()
+        };
+        let adopted = list()?;
+        let merged = if flags & 2 == 0 { Vec::new() } else { list()? };
         reader.finish()?;
         Ok(Self {
             parent,
             state,
-            pinned,
+            pinned: flags & 1 != 0,
             created_us,
             adopted,
+            merged,
         })
     }
 }
@@ -516,6 +528,7 @@ mod tests {
             pinned: true,
             created_us: 7,
             adopted: vec![LayerId(3)],
+            merged: vec![LayerId(4), LayerId(6)],
         };
         assert_eq!(LayerRecord::decode(&layer.encode()).unwrap(), layer);
         let checkpoint = CheckpointRecord {

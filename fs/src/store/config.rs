@@ -115,6 +115,7 @@ pub(super) fn fill(kv: &dyn Kv, options: &StoreOptions) -> Result<()> {
         pinned: true,
         created_us: now_us(),
         adopted: Vec::new(),
+        merged: Vec::new(),
     };
     let branch = BranchRecord {
         head: FIRST_OPEN_LAYER,

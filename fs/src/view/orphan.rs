@@ -1,5 +1,7 @@
 //! Inodes that have lost their last name.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::id::Ino;
 use crate::kv::Table;
@@ -11,7 +13,7 @@ impl View {
     /// Ends an inode that lost its last name in this edit: now, or, if somebody outside still
     /// uses it, when they let go of it.
     pub(super) fn end_inode(&self, edit: &mut Edit<'_>, ino: Ino) -> Result<()> {
-        if self.is_referenced(ino) {
+        if self.knows(ino) {
             edit.put_thing(ChangeOf::Orphan, &key::inode(ino), Vec::new());
             return Ok(());
         }
@@ -29,7 +31,7 @@ impl View {
             };
             let _locks = self.locks.exclusive(&[ino]);
             let version = op.inode(ino)?;
-            if version.record.attr.nlink > 0 || self.is_referenced(ino) {
+            if version.record.attr.nlink > 0 || self.knows(ino) {
                 return Ok(());
             }
             let mut edit = Edit::new(&op);
@@ -45,11 +47,13 @@ impl View {
         }
     }
 
-    /// Removes what a crash left behind: inodes without names that nobody can hold any more.
+    /// Removes what a crash left behind: inodes without names that nobody can hold any more. A mount
+    /// that is about to show this view still holds what it holds of `others`; that is removed when it
+    /// lets go.
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) fn remove_orphans(&self) -> Result<()> {
+    pub(crate) fn remove_orphans(&self, others: &[Arc<View>]) -> Result<()> {
         let mut left = Vec::new();
         {
             let op = self.reading()?;
@@ -62,6 +66,7 @@ impl View {
                 Ok(crate::kv::Step::Next)
             })?;
         }
+        left.retain(|ino| !others.iter().any(|other| other.knows(*ino)));
         for ino in left {
             self.remove_if_orphan(ino);
         }

@@ -362,6 +362,7 @@ fn branches_checkpoints_and_layers() {
         pinned: false,
         created_us: 0,
         adopted: Vec::new(),
+        merged: Vec::new(),
     };
     sample.put(Table::Layers, &key::layer(LayerId(700)), record.encode());
     sample.finds("I2", "the parent of a layer is missing or younger");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use branchpoint_fs::attr::{Attr, FileKind};
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::diff::{self, ChangeKind};
-use branchpoint_fs::merge;
+use branchpoint_fs::fuse::Mount;
+use branchpoint_fs::merge::{self, MergeOutcome};
 use branchpoint_fs::view::View;
 use serde_json::Value;
 
@@ -19,6 +20,9 @@ use crate::protocol::path::ShownPath;
 use crate::protocol::reply::{Change, DiffEnd, Outcome};
 
 use super::{fields, value};
+
+/// Merges into a mounted branch that are tried while programs go on there.
+const ATTEMPTS_BESIDE_PROGRAMS: u32 = 3;
 
 pub(super) fn diff(
     daemon: &Daemon,
@@ -144,15 +148,37 @@ pub(super) fn merge(
         let entry = daemon.mounts.of_branch(&into);
         let mount = entry.as_ref().map(|entry| entry.mount());
         let mount = mount.as_ref().and_then(|mount| mount.as_ref());
-        let outcome = daemon.move_head(&into, mount, || {
-            merge::merge(&daemon.store, &source, &into, &mut |step| {
-                out.progress(&step);
-            })
-        })?;
+        let outcome = bring_in(daemon, &source, &into, mount, out)?;
         Ok(Outcome {
             id: Some(into.clone()),
             elapsed_us: clock.elapsed_us(),
             counts: fields(&outcome)?,
         })
+    })
+}
+
+/// Merges with programs kept out of the mount for the last step alone. What they write in between
+/// makes that fail: then it is done again, and at last with the mount waiting all along.
+fn bring_in(
+    daemon: &Daemon,
+    source: &Revision,
+    into: &str,
+    mount: Option<&Mount>,
+    out: &mut Responder<'_>,
+) -> Result<MergeOutcome> {
+    for _ in 0..ATTEMPTS_BESIDE_PROGRAMS {
+        Clock::start().flush(mount)?;
+        let prepared =
+            merge::prepare(&daemon.store, source, into, &mut |step| out.progress(&step))?;
+        if let Some(outcome) = prepared.done() {
+            return Ok(outcome.clone());
+        }
+        match daemon.move_head(into, mount, || prepared.finish()) {
+            Err(failure) if mount.is_some() && failure.kind == FailureKind::Busy => {}
+            result => return result,
+        }
+    }
+    daemon.move_head(into, mount, || {
+        merge::merge(&daemon.store, source, into, &mut |step| out.progress(&step))
     })
 }
