@@ -11,13 +11,16 @@
 //!                      notify: invalidation                    switch: another view in place
 //! ```
 //!
-//! `service` knows nothing of the protocol; only `wire` does.
+//! `service` knows nothing of the protocol; only `wire` does. A person's mount shows one view in a session
+//! of its own (`mount`); boxes share one session with a slot for each (`slots`, `hub`).
 
 mod backing;
 mod control;
 mod device;
 mod flush;
 mod holders;
+mod hub;
+mod mount;
 mod mountpoint;
 mod node;
 mod notify;
@@ -27,12 +30,14 @@ mod refresh;
 mod service;
 mod session;
 mod slot;
+mod slots;
 mod source;
 mod switch;
 mod sys;
 mod wire;
 
+pub use mount::Mount;
 pub use mountpoint::clean_stale_mount;
 pub use options::MountOptions;
-pub use session::Mount;
+pub use slots::{AttachedSlot, SlotMount};
 pub use source::store_of_source;

@@ -181,6 +181,20 @@ impl View {
         self.references.lock().drain().collect()
     }
 
+    /// Forgets all references: nobody outside knows an inode any more. Those without a name are removed.
+    pub(crate) fn end_references(&self) {
+        self.references.lock().clear();
+        self.atimes.lock().clear();
+        if self.read_only {
+            return;
+        }
+        if let Err(error) = self.remove_orphans()
+            && error.errno() != nix::errno::Errno::ESTALE
+        {
+            log::warn!("cannot remove inodes that have no name left: {error}");
+        }
+    }
+
     /// Adds references that another view had.
     pub fn adopt_references(&self, references: &[(Ino, u64)]) {
         let mut held = self.references.lock();

@@ -1,8 +1,9 @@
-//! The hidden directory in which any inode can be reached by its number.
+//! The hidden directory of a slot, in which any file can be reached by its inode number.
 //!
-//! It is in no listing, and only the thread that is settling a switch finds it (see
-//! [`switch`](super::switch)): to everybody else the name does not exist. The kernel keeps none of its
-//! entries, so nothing of it is left once the thread has closed what it opened there.
+//! It is in no listing. On a mount of one view, only the thread that is settling a switch finds it (see
+//! [`switch`](super::switch)): to everybody else the name does not exist. In a session with slots it
+//! is reached from the closed directory (see [`slots`](super::slots)). The kernel keeps none of its
+//! entries, so nothing of it is left once what was opened there is closed.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,9 +12,10 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use crate::attr::{Attr, FileKind, Timestamp};
+use crate::attr::{Attr, FileKind};
 use crate::error::Result;
 use crate::fuse::device::Device;
+use crate::fuse::hub;
 use crate::fuse::node::{Node, SlotId};
 use crate::fuse::service::{Context, Entry};
 use crate::fuse::slot::Gate;
@@ -32,75 +34,61 @@ pub(super) fn open(root: &Path, device: Device) -> Option<OwnedFd> {
     (found.device == (device.major, device.minor) && found.ino == Node::CONTROL.0).then_some(dir)
 }
 
-/// Answers a lookup if it concerns the directory; `None` leaves it to the view.
+/// Answers a lookup in a slot if it concerns the directory; `None` leaves it to the view.
 pub(super) fn lookup(
     gate: &Gate,
     context: Context,
-    parent: Ino,
+    parent: Node,
     name: &[u8],
 ) -> Option<Result<Option<Entry>>> {
-    let allowed = gate
+    let settles = gate
         .settling
         .as_ref()
         .is_some_and(|s| s.thread == context.thread);
-    if parent == Node::CONTROL {
-        return Some(if allowed { inode(gate, name) } else { Ok(None) });
+    if parent.ino == Node::CONTROL {
+        // Elsewhere than on a mount of one view, whoever got as far as here may be here.
+        let allowed = settles || parent.slot != SlotId::FIRST;
+        return Some(if allowed {
+            inode(gate, parent.slot, name).map(Some)
+        } else {
+            Ok(None)
+        });
     }
-    if allowed && parent == Ino::ROOT && name == NAME.as_bytes() {
+    if settles && parent.ino == Ino::ROOT && name == NAME.as_bytes() {
         let node = Node {
-            slot: SlotId::FIRST,
+            slot: parent.slot,
             ino: Node::CONTROL,
-        }
-        .raw()?;
+        };
         return Some(Ok(Some(Entry {
-            node,
-            attr: ATTR,
+            node: node.raw()?,
+            attr: attr(0),
             keep: false,
         })));
     }
     None
 }
 
-/// Returns the attributes of the directory if `ino` is it.
-pub(super) fn getattr(ino: Ino) -> Option<Attr> {
-    (ino == Node::CONTROL).then_some(ATTR)
+/// Returns the attributes of the directory, which is `owner`'s.
+pub(super) fn attr(owner: u32) -> Attr {
+    hub::closed_directory(Node::CONTROL, owner)
 }
 
-fn inode(gate: &Gate, name: &[u8]) -> Result<Option<Entry>> {
+fn inode(gate: &Gate, slot: SlotId, name: &[u8]) -> Result<Entry> {
     let ino = std::str::from_utf8(name)
         .ok()
         .and_then(|text| text.parse().ok())
         .map(Ino);
     let ino = ino.ok_or(Errno::ENOENT)?;
     let attr = gate.view.getattr(ino)?;
-    let node = Node {
-        slot: SlotId::FIRST,
-        ino,
+    if attr.kind == FileKind::Directory {
+        // The kernel knows one place for each directory, and would move it here.
+        return Err(Errno::ENOENT.into());
     }
-    .raw()
-    .ok_or(Errno::EOVERFLOW)?;
+    let node = Node { slot, ino }.raw().ok_or(Errno::EOVERFLOW)?;
     gate.view.remember(ino, 1);
-    Ok(Some(Entry {
+    Ok(Entry {
         node,
         attr,
         keep: false,
-    }))
+    })
 }
-
-const EPOCH: Timestamp = Timestamp { secs: 0, nanos: 0 };
-
-const ATTR: Attr = Attr {
-    ino: Node::CONTROL,
-    kind: FileKind::Directory,
-    perm: 0o700,
-    nlink: 2,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    size: 0,
-    blocks: 0,
-    atime: EPOCH,
-    mtime: EPOCH,
-    ctime: EPOCH,
-    btime: EPOCH,
-};

@@ -12,12 +12,15 @@
 //!    file that is open for writing or mapped shared and writable is fsynced, which waits.
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::fuse::device::{Device, Gauge};
 use crate::fuse::holders;
-use crate::fuse::session::Mount;
+use crate::fuse::mount::Mount;
+use crate::fuse::session::Session;
+use crate::fuse::slot::Slot;
 
 /// How long the lists may take to get empty. Queueing what a mount may hold unwritten takes less; if
 /// it takes longer, somebody writes on and on.
@@ -41,11 +44,37 @@ impl Mount {
 
     /// [`Mount::flush`] for whoever holds the lock already.
     pub(super) fn flush_settled(&self) -> Result<()> {
-        let failed_before = self.service.failed_writes();
-        if !self.drained() {
-            self.sync_writable_files();
-        }
-        let failed = self.service.failed_writes() - failed_before;
+        let session = &self.session;
+        session.flushing(&self.slot, || {
+            if session.drained() {
+                return;
+            }
+            if let Some(root) = session.open_root() {
+                let _ = nix::unistd::syncfs(&root);
+            }
+            session.sync_writable_files(holders::processes());
+        })
+    }
+}
+
+impl Session {
+    /// Flushes one slot of many, for the processes that use it. The others' unwritten pages are
+    /// nobody's business here and must not be waited for, so after a look at the lists this goes straight
+    /// to step 3.
+    pub(super) fn flush_slot(&self, slot: &Slot, processes: &[u32]) -> Result<()> {
+        self.flushing(slot, || {
+            if !self.gauge.as_ref().is_some_and(is_clean) {
+                let proc = |id: &u32| Path::new("/proc").join(id.to_string());
+                self.sync_writable_files(processes.iter().map(proc));
+            }
+        })
+    }
+
+    /// Runs `work` and fails if writes of `slot` failed meanwhile.
+    fn flushing(&self, slot: &Slot, work: impl FnOnce()) -> Result<()> {
+        let failed_before = slot.failed_writes();
+        work();
+        let failed = slot.failed_writes() - failed_before;
         if failed > 0 {
             let what = format!(
                 "store {failed} writes of programs on '{}'",
@@ -80,18 +109,15 @@ impl Mount {
         queued && within(WORK_TIMEOUT, || matches!(gauge.requests(), Ok(0)))
     }
 
-    /// Step 3.
-    fn sync_writable_files(&self) {
-        if let Some(root) = self.open_root() {
-            let _ = nix::unistd::syncfs(&root);
-        }
-        self.service
-            .set_flusher(nix::unistd::gettid().as_raw().cast_unsigned());
-        holders::for_each_writable(self.device, &mut |file| {
-            // An error here was counted where the write failed.
-            let _ = file.sync_data();
+    /// Step 3, for the files of these processes.
+    fn sync_writable_files(&self, processes: impl Iterator<Item = PathBuf>) {
+        let thread = nix::unistd::gettid().as_raw().cast_unsigned();
+        self.service.as_flusher(thread, || {
+            holders::for_each_writable(processes, self.device, &mut |file| {
+                // An error here was counted where the write failed.
+                let _ = file.sync_data();
+            });
         });
-        self.service.set_flusher(0);
     }
 
     /// Opens the root, unless something else covers it by now.

@@ -39,10 +39,15 @@ pub(super) fn describe(device: Device) -> Option<String> {
     }
 }
 
-/// Calls `visit` with a descriptor of each regular file of the mount that some process could be
-/// writing: open for writing, or mapped shared and writable. One file may come several times.
-pub(super) fn for_each_writable(device: Device, visit: &mut dyn FnMut(&File)) {
-    for pid in processes() {
+/// Calls `visit` with a descriptor of each regular file of the mount that one of these processes (their
+/// directories in `/proc`) could be writing: open for writing, or mapped shared and writable. One file may
+/// come several times.
+pub(super) fn for_each_writable(
+    processes: impl Iterator<Item = PathBuf>,
+    device: Device,
+    visit: &mut dyn FnMut(&File),
+) {
+    for pid in processes {
         for entry in entries(&pid.join("fd")) {
             if is_regular_on(&entry, device)
                 && is_open_for_writing(&pid, &entry)
@@ -59,7 +64,8 @@ pub(super) fn for_each_writable(device: Device, visit: &mut dyn FnMut(&File)) {
     }
 }
 
-fn processes() -> impl Iterator<Item = PathBuf> {
+/// Returns the directories of all processes in `/proc`.
+pub(super) fn processes() -> impl Iterator<Item = PathBuf> {
     let is_number = |path: &PathBuf| {
         path.file_name()
             .is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))

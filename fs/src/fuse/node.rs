@@ -11,8 +11,12 @@ const INO_MASK: u64 = (1 << INO_BITS) - 1;
 pub(super) struct SlotId(pub(super) u32);
 
 impl SlotId {
-    /// The only slot of a mount that shows one view: its node ids equal the inode numbers.
+    /// The only slot of a mount that shows one view: its node ids equal the inode numbers. In a
+    /// session with many, the directory that they are in.
     pub(super) const FIRST: SlotId = SlotId(0);
+
+    /// The last slot: what the upper bits of a node id hold.
+    pub(super) const MAX: SlotId = SlotId(u32::MAX >> (INO_BITS - 32));
 }
 
 /// What the kernel calls a node id: slot and inode number. The root of the first slot is 1, the
@@ -26,7 +30,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The hidden directory of the first slot, see [`super::control`]. No inode has this number: it
+    /// The hidden directory of a slot, see [`super::control`]. No inode has this number: it
     /// would be the last one of 10¹².
     pub(super) const CONTROL: Ino = Ino(INO_MASK);
 

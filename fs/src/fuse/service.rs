@@ -10,20 +10,21 @@ mod attributes;
 mod data;
 mod names;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
-use parking_lot::RwLockReadGuard;
+use parking_lot::{Mutex, RwLockReadGuard};
 
 pub(super) use data::WriteOrigin;
 pub(super) use names::NewFile;
 
 use crate::attr::{Attr, Caller};
 use crate::error::{Error, Result};
+use crate::fuse::hub::Hub;
 use crate::fuse::node::{Node, SlotId};
 use crate::fuse::refresh::Refresher;
-use crate::fuse::slot::{Gate, Slot, Slots};
+use crate::fuse::slot::{Gate, Slot};
 use crate::id::Ino;
 
 /// Who asks.
@@ -46,26 +47,44 @@ pub(super) struct Entry {
     pub(super) keep: bool,
 }
 
+/// What a session shows.
+#[derive(Debug)]
+enum Slots {
+    /// One view, in the first slot.
+    One(Arc<Slot>),
+    /// Many views, in slots of a closed directory.
+    Many(Arc<Hub>),
+}
+
 /// The operations of a session on its slots.
 #[derive(Debug)]
 pub(super) struct Service {
     slots: Slots,
-    /// Writes from the kernel's cache that failed, ever: the program may be gone by then.
-    failed_writes: AtomicU64,
     /// Set once the session runs.
     refresher: OnceLock<Refresher>,
-    /// Thread that only wants pages written when it calls fsync, not the disk to have them.
-    flusher: AtomicU32,
+    /// Threads that only want pages written when they call fsync, not the disk to have them.
+    flushers: Mutex<Vec<u32>>,
+    /// How many those are, which is mostly none.
+    flushers_count: AtomicUsize,
 }
 
 impl Service {
     /// Makes the service of a session that shows `slot` only.
-    pub(super) fn new(slot: Arc<Slot>) -> Self {
+    pub(super) fn of_one(slot: Arc<Slot>) -> Self {
+        Self::new(Slots::One(slot))
+    }
+
+    /// Makes the service of a session with the slots of `hub`.
+    pub(super) fn of_many(hub: Arc<Hub>) -> Self {
+        Self::new(Slots::Many(hub))
+    }
+
+    fn new(slots: Slots) -> Self {
         Self {
-            slots: Slots::single(slot),
-            failed_writes: AtomicU64::new(0),
-            flusher: AtomicU32::new(0),
+            slots,
             refresher: OnceLock::new(),
+            flushers: Mutex::default(),
+            flushers_count: AtomicUsize::new(0),
         }
     }
 
@@ -74,14 +93,34 @@ impl Service {
         let _ = self.refresher.set(refresher);
     }
 
-    /// Returns how many writes from the kernel's cache have failed so far.
-    pub(super) fn failed_writes(&self) -> u64 {
-        self.failed_writes.load(Ordering::Acquire)
+    /// Makes fsync calls of `thread` mean "to the view", not "to the disk", while `work` runs.
+    pub(super) fn as_flusher(&self, thread: u32, work: impl FnOnce()) {
+        self.flushers.lock().push(thread);
+        self.flushers_count.fetch_add(1, Ordering::AcqRel);
+        work();
+        self.flushers_count.fetch_sub(1, Ordering::AcqRel);
+        self.flushers.lock().retain(|other| *other != thread);
     }
 
-    /// Makes fsync calls of `thread` mean "to the view", not "to the disk"; 0 ends it.
-    pub(super) fn set_flusher(&self, thread: u32) {
-        self.flusher.store(thread, Ordering::Release);
+    fn is_flusher(&self, thread: u32) -> bool {
+        self.flushers_count.load(Ordering::Acquire) > 0 && self.flushers.lock().contains(&thread)
+    }
+
+    /// Returns a slot; one that is gone is stale to the kernel.
+    fn slot(&self, id: SlotId) -> Result<Arc<Slot>> {
+        match &self.slots {
+            Slots::One(slot) if id == SlotId::FIRST => Ok(Arc::clone(slot)),
+            Slots::One(_) => Err(Errno::ESTALE.into()),
+            Slots::Many(hub) => hub.get(id),
+        }
+    }
+
+    /// Returns the closed directory if `node` is it.
+    fn hub(&self, node: Node) -> Option<&Hub> {
+        match &self.slots {
+            Slots::Many(hub) if node.slot == SlotId::FIRST => Some(hub),
+            _ => None,
+        }
     }
 
     /// Runs `operation` on the view of `node`.
@@ -90,7 +129,7 @@ impl Service {
         node: Node,
         operation: impl FnOnce(RwLockReadGuard<'_, Gate>, Ino) -> Result<T>,
     ) -> Result<T> {
-        let slot = self.slots.get(node.slot)?;
+        let slot = self.slot(node.slot)?;
         operation(slot.enter(), node.ino)
     }
 

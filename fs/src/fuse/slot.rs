@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::errno::Errno;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::error::Result;
-use crate::fuse::node::SlotId;
 use crate::id::Ino;
 use crate::view::View;
 
@@ -16,6 +15,8 @@ use crate::view::View;
 #[derive(Debug)]
 pub(super) struct Slot {
     gate: RwLock<Gate>,
+    /// Writes from the kernel's cache that failed, ever: the program may be gone by then.
+    failed_writes: AtomicU64,
 }
 
 /// What lies behind the gate.
@@ -72,6 +73,7 @@ impl Slot {
                 view,
                 settling: None,
             }),
+            failed_writes: AtomicU64::new(0),
         }
     }
 
@@ -85,31 +87,19 @@ impl Slot {
         self.gate.read().view.clone()
     }
 
+    /// Returns how many writes from the kernel's cache have failed so far.
+    pub(super) fn failed_writes(&self) -> u64 {
+        self.failed_writes.load(Ordering::Acquire)
+    }
+
+    /// Counts a failed write from the kernel's cache.
+    pub(super) fn count_failed_write(&self) {
+        self.failed_writes.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Waits until no operation is under way and runs `change` while none can start. `change` must
     /// not touch the mount: whoever serves it is waiting at the gate.
     pub(super) fn exchange<T>(&self, change: impl FnOnce(&mut Gate) -> Result<T>) -> Result<T> {
         change(&mut self.gate.write())
-    }
-}
-
-/// The slots of a session.
-#[derive(Debug)]
-pub(super) struct Slots {
-    list: RwLock<Vec<Option<Arc<Slot>>>>,
-}
-
-impl Slots {
-    /// Makes the slots of a session that shows one view.
-    pub(super) fn single(slot: Arc<Slot>) -> Self {
-        Self {
-            list: RwLock::new(vec![Some(slot)]),
-        }
-    }
-
-    /// Returns a slot; one that is gone is stale to the kernel.
-    pub(super) fn get(&self, id: SlotId) -> Result<Arc<Slot>> {
-        let index = usize::try_from(id.0).map_err(|_| Errno::ESTALE)?;
-        let slot = self.list.read().get(index).cloned().flatten();
-        Ok(slot.ok_or(Errno::ESTALE)?)
     }
 }

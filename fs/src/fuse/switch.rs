@@ -25,8 +25,8 @@ use nix::sys::time::TimeSpec;
 use crate::attr::{Attr, FileKind};
 use crate::error::Result;
 use crate::fuse::control;
+use crate::fuse::mount::Mount;
 use crate::fuse::node::{Node, SlotId};
-use crate::fuse::session::Mount;
 use crate::fuse::slot::{Gate, Settling};
 use crate::fuse::sys;
 use crate::id::Ino;
@@ -65,7 +65,7 @@ impl Mount {
 
     /// Steps 3 and 4.
     fn forget(&self, outdated: &Outdated) -> Result<()> {
-        if !self.notifier.expire_all_entries()? {
+        if !self.session.notifier.expire_all_entries()? {
             self.forget_names()?;
         }
         for &ino in &outdated.inodes {
@@ -77,7 +77,7 @@ impl Mount {
         for &ino in &outdated.files {
             self.evict(ino)?;
         }
-        let Some(inodes) = control::open(&self.dir, self.device) else {
+        let Some(inodes) = control::open(&self.session.dir, self.session.device) else {
             return Ok(());
         };
         let view = self.slot.view();
@@ -100,7 +100,7 @@ impl Mount {
             })
             .raw()
             {
-                self.notifier.invalidate_entry(parent, &name)?;
+                self.session.notifier.invalidate_entry(parent, &name)?;
             }
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Mount {
         .raw() else {
             return Ok(());
         };
-        self.notifier.invalidate_inode(node)?;
+        self.session.notifier.invalidate_inode(node)?;
         // A write that came while the pages were being dropped may have been of a page read after the
         // exchange. It went to the old view, so the page, now clean, must not stay.
         let gate = self.slot.enter();
@@ -124,7 +124,7 @@ impl Mount {
             .is_some_and(|settling| settling.release(ino));
         drop(gate);
         if caught {
-            self.notifier.invalidate_inode(node)
+            self.session.notifier.invalidate_inode(node)
         } else {
             Ok(())
         }
@@ -149,7 +149,7 @@ impl Mount {
         let root = Ino::ROOT.0;
         names
             .iter()
-            .try_for_each(|name| self.notifier.invalidate_entry(root, name))
+            .try_for_each(|name| self.session.notifier.invalidate_entry(root, name))
     }
 }
 

@@ -7,5 +7,6 @@ mod options;
 mod passthrough;
 mod posix;
 mod session;
+mod slots;
 mod switch;
 mod sys;

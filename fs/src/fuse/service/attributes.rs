@@ -3,16 +3,20 @@
 use crate::attr::{Attr, SetAttr, SetTime, Statfs, XattrMode};
 use crate::error::Result;
 use crate::fuse::control;
+use crate::fuse::hub;
 use crate::fuse::node::Node;
 use crate::fuse::service::{Context, Service};
 
 impl Service {
     /// Returns the attributes of `node`.
     pub(in crate::fuse) fn getattr(&self, node: Node) -> Result<Attr> {
-        self.with_file(node, |gate, ino| match control::getattr(ino) {
-            Some(attr) => Ok(attr),
-            None => gate.view.getattr(ino),
-        })
+        if let Some(hub) = self.hub(node) {
+            return Ok(hub.attr());
+        }
+        if node.ino == Node::CONTROL {
+            return Ok(control::attr(nix::unistd::geteuid().as_raw()));
+        }
+        self.with_file(node, |gate, ino| gate.view.getattr(ino))
     }
 
     /// Changes the attributes of `node`.
@@ -88,6 +92,9 @@ impl Service {
 
     /// Returns the numbers of the filesystem.
     pub(in crate::fuse) fn statfs(&self, node: Node) -> Result<Statfs> {
+        if self.hub(node).is_some() {
+            return Ok(hub::NO_SPACE);
+        }
         self.with(node, |gate, _| gate.view.statfs())
     }
 }

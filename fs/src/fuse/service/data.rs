@@ -1,7 +1,6 @@
 //! Content: reading, writing, space, and the base file behind it.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 
 use crate::attr::{AllocateMode, SeekTo};
 use crate::error::Result;
@@ -55,8 +54,11 @@ impl Service {
             }
             Ok(())
         });
-        if written.is_err() && origin.cached {
-            self.failed_writes.fetch_add(1, Ordering::AcqRel);
+        if written.is_err()
+            && origin.cached
+            && let Ok(slot) = self.slot(node.slot)
+        {
+            slot.count_failed_write();
         }
         written
     }
@@ -71,8 +73,7 @@ impl Service {
         if let (Some(refresher), Some(raw)) = (self.refresher.get(), node.raw()) {
             refresher.tell_at_once(raw);
         }
-        let flusher = self.flusher.load(Ordering::Acquire);
-        if flusher != 0 && flusher == context.thread {
+        if self.is_flusher(context.thread) {
             return Ok(());
         }
         self.with_file(node, |gate, ino| gate.view.fsync(ino, data_only))

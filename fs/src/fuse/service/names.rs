@@ -5,6 +5,7 @@ use nix::errno::Errno;
 use crate::attr::{Attr, DirEntry, FileKind, RenameMode};
 use crate::error::{Error, Result};
 use crate::fuse::control;
+use crate::fuse::hub;
 use crate::fuse::node::Node;
 use crate::fuse::service::{Context, Entry, Service};
 
@@ -29,8 +30,11 @@ impl Service {
         parent: Node,
         name: &[u8],
     ) -> Result<Option<Entry>> {
+        if let Some(hub) = self.hub(parent) {
+            return hub.lookup(context, name).map(Some);
+        }
         self.with(parent, |gate, ino| {
-            if let Some(found) = control::lookup(&gate, context, ino, name) {
+            if let Some(found) = control::lookup(&gate, context, parent, name) {
                 return found;
             }
             match gate.view.lookup(ino, name) {
@@ -46,7 +50,7 @@ impl Service {
         if node.ino == Node::CONTROL {
             return;
         }
-        if let Ok(slot) = self.slots.get(node.slot) {
+        if let Ok(slot) = self.slot(node.slot) {
             slot.enter().view.forget(node.ino, count);
         }
     }
@@ -162,6 +166,10 @@ impl Service {
         cookie: u64,
         visit: &mut dyn FnMut(&DirEntry) -> bool,
     ) -> Result<()> {
+        if self.hub(node).is_some() || node.ino == Node::CONTROL {
+            hub::list_nothing(node.ino, cookie, visit);
+            return Ok(());
+        }
         self.with_file(node, |gate, ino| gate.view.readdir(ino, cookie, visit))
     }
 
@@ -173,6 +181,12 @@ impl Service {
         cookie: u64,
         visit: &mut dyn FnMut(u64, &DirEntry, &Attr) -> bool,
     ) -> Result<()> {
+        if self.hub(node).is_some() || node.ino == Node::CONTROL {
+            // Of `.` and `..` the kernel takes the names only.
+            let attr = self.getattr(node)?;
+            hub::list_nothing(node.ino, cookie, &mut |entry| visit(0, entry, &attr));
+            return Ok(());
+        }
         self.with_file(node, |gate, ino| {
             gate.view.readdir_plus(ino, cookie, &mut |entry, attr| {
                 let Some(raw) = (Node {
