@@ -38,6 +38,20 @@ impl InMemory {
         Self::default()
     }
 
+    /// Visits what is kept: the object, its first page, and the bytes from there on.
+    ///
+    /// # Errors
+    /// The first one of `visit`.
+    pub fn each<E>(
+        &self,
+        visit: &mut dyn FnMut(ObjectId, u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for ((object, first_page), bytes) in self.runs.read().iter() {
+            visit(*object, *first_page, bytes)?;
+        }
+        Ok(())
+    }
+
     /// How many bytes are kept.
     pub fn bytes(&self) -> u64 {
         self.runs.read().values().map(|run| run.len() as u64).sum()
@@ -97,5 +111,12 @@ mod tests {
         assert_eq!((into[0], into[8191]), (3, 4));
         assert!(store.put(ObjectId(1), 0, &[0; 5]).is_err());
         assert_eq!(store.bytes(), 9 * 4096);
+        let mut seen = Vec::new();
+        let done: Result<(), ()> = store.each(&mut |object, page, bytes| {
+            seen.push((object.0, page, bytes.len() / 4096));
+            Ok(())
+        });
+        assert_eq!(done, Ok(()));
+        assert_eq!(seen, [(1, 10, 4), (1, 14, 1), (2, 12, 4)]);
     }
 }
