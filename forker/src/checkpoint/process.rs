@@ -203,12 +203,7 @@ fn note_thread(thread: &Thread, pid: i32, report: &mut Report) {
             "use a filter instead",
         );
     }
-    let begun_anew = match thread.interrupted_with_note() {
-        Some(libc::SYS_poll) => Some("poll"),
-        Some(libc::SYS_futex) => Some("futex"),
-        _ => None,
-    };
-    if let Some(call) = begun_anew {
+    if let Some(call) = thread.begins_anew() {
         report.degrade(
             pid,
             format!("thread {}: {call} with a time limit", thread.tid),

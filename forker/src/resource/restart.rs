@@ -31,8 +31,33 @@ pub fn settle(registers: &mut Registers) {
 }
 
 /// Whether the kernel would continue the call by a note of its own.
-pub fn needs_note(registers: &Registers) -> bool {
+fn needs_note(registers: &Registers) -> bool {
     registers.call().is_some() && registers.result() == RESTART_BLOCK
+}
+
+/// Which argument of a sleep says how long, and the address where the kernel has written what remains.
+fn remaining(registers: &Registers) -> Option<(usize, u64)> {
+    let [_, second, _, fourth, ..] = registers.arguments();
+    let absolute = u64::from(libc::TIMER_ABSTIME.unsigned_abs());
+    match registers.call()? {
+        libc::SYS_nanosleep if second != 0 => Some((0, second)),
+        libc::SYS_clock_nanosleep if fourth != 0 && second & absolute == 0 => Some((2, fourth)),
+        _ => None,
+    }
+}
+
+/// The name of a call whose time limit begins anew in a restored thread, because only the kernel's note
+/// says how much of it remains.
+pub fn begins_anew(registers: &Registers) -> Option<&'static str> {
+    if !needs_note(registers) || remaining(registers).is_some() {
+        return None;
+    }
+    match registers.call()? {
+        libc::SYS_poll => Some("poll"),
+        libc::SYS_futex => Some("futex"),
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some("sleep"),
+        _ => Some("call"),
+    }
 }
 
 /// Makes a call whose note is lost be made again. `clock_nanosleep` and `nanosleep` have written the time
@@ -41,15 +66,8 @@ pub fn without_note(registers: &mut Registers) {
     if !needs_note(registers) {
         return;
     }
-    let [_, flags, _, remaining, ..] = registers.arguments();
-    match registers.call() {
-        Some(libc::SYS_nanosleep) if flags != 0 => registers.set_argument(0, flags),
-        Some(libc::SYS_clock_nanosleep)
-            if remaining != 0 && flags & libc::TIMER_ABSTIME.unsigned_abs() as u64 == 0 =>
-        {
-            registers.set_argument(2, remaining);
-        }
-        _ => {}
+    if let Some((argument, address)) = remaining(registers) {
+        registers.set_argument(argument, address);
     }
     registers.set_result(RESTART_NO_HANDLER);
 }
@@ -80,8 +98,17 @@ mod tests {
         let mut registers = in_call(libc::SYS_clock_nanosleep, RESTART_BLOCK);
         registers.set_argument(2, 0x1000);
         registers.set_argument(3, 0x2000);
+        assert_eq!(begins_anew(&registers), None);
         without_note(&mut registers);
         assert_eq!(registers.arguments()[2], 0x2000);
         assert_eq!(registers.result(), RESTART_NO_HANDLER);
+        assert_eq!(
+            begins_anew(&in_call(libc::SYS_poll, RESTART_BLOCK)),
+            Some("poll")
+        );
+        assert_eq!(
+            begins_anew(&in_call(libc::SYS_poll, RESTART_NO_HANDLER)),
+            None
+        );
     }
 }

@@ -122,11 +122,9 @@ impl Thread {
         })
     }
 
-    /// The call that it was interrupted in, if the kernel's note about it will be lost.
-    pub(crate) fn interrupted_with_note(&self) -> Option<i64> {
-        self.registers
-            .call()
-            .filter(|_| restart::needs_note(&self.registers))
+    /// The call that it was interrupted in, if its time limit begins anew when it is restored.
+    pub(crate) fn begins_anew(&self) -> Option<&'static str> {
+        restart::begins_anew(&self.registers)
     }
 
     /// Whether it is confined in a way that cannot be made again.

@@ -175,17 +175,31 @@ impl Whole {
         pids
     }
 
-    /// Arms timers and lets everything go.
+    /// Arms timers and lets everything go, or kills everything.
     pub(super) fn wake(mut self) -> Result<()> {
-        let lives: HashMap<i32, &Alive> = self
-            .snapshot
-            .processes
-            .iter()
+        let result = self.start_timers().and_then(|()| self.let_go());
+        if result.is_err() {
+            // Those that were let go already are nobody's to wait for.
+            for (_, pid) in self.pids() {
+                let _ = task::signal_thread(pid, pid, libc::SIGKILL);
+            }
+        }
+        result
+    }
+
+    /// The living with what they are, by the number inside.
+    fn lives(&self) -> HashMap<i32, &Alive> {
+        let processes = self.snapshot.processes.iter();
+        processes
             .filter_map(|process| match &process.life {
                 Life::Alive(alive) => Some((process.relation.pid, &**alive)),
                 Life::Zombie(_) => None,
             })
-            .collect();
+            .collect()
+    }
+
+    fn start_timers(&self) -> Result<()> {
+        let lives = self.lives();
         for (inside, made) in &self.tree.made {
             let Some(alive) = lives.get(inside).filter(|alive| !alive.timers.is_idle()) else {
                 continue;
@@ -197,17 +211,25 @@ impl Whole {
         }
         self.timers
             .arm()
-            .map_err(|error| Error::io("arming timers", error))?;
-        for (inside, made) in std::mem::take(&mut self.tree.made) {
-            if lives.get(&inside).is_some_and(|alive| alive.stopped != 0) {
+            .map_err(|error| Error::io("arming timers", error))
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        for (inside, alive) in &self.lives() {
+            if alive.stopped != 0
+                && let Some(made) = self.tree.made.get(inside)
+            {
                 // It stops again before it does anything.
                 task::signal_thread(made.pid, made.pid, libc::SIGSTOP)
                     .map_err(|errno| Error::trace(made.pid, "stopping", errno))?;
             }
-            for thread in made.threads {
+        }
+        for made in self.tree.made.values_mut() {
+            for thread in std::mem::take(&mut made.threads) {
                 thread.detach()?;
             }
         }
+        self.tree.made.clear();
         Ok(())
     }
 
