@@ -220,6 +220,27 @@ impl Work {
         }
     }
 
+    /// The index of a description that was found in the queue of a socket.
+    pub(super) fn in_flight(&mut self, file: OwnedFd, pid: i32) -> io::Result<usize> {
+        let me = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+        let text = std::fs::read(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+        let info = fdinfo::parse(&text).map_err(io::Error::other)?;
+        let alike = self.alike.entry(looks(&info)).or_default();
+        let found = search(alike, |&index| {
+            let known = self.taken[index].file.as_raw_fd();
+            sys::kcmp(sys::KCMP_FILE, (me, known), (me, file.as_raw_fd()))
+        })?;
+        match found {
+            Ok(at) => Ok(alike[at]),
+            Err(at) => {
+                let index = self.taken.len();
+                alike.insert(at, index);
+                self.taken.push(Taken::new(file, info, (pid, -1))?);
+                Ok(index)
+            }
+        }
+    }
+
     /// Says why a description cannot be kept.
     pub(super) fn trouble(&mut self, index: usize, kind: &str, trouble: Trouble) {
         self::trouble(&mut self.report, &self.taken[index], kind, trouble);

@@ -10,35 +10,36 @@ use super::place::Source;
 use super::process::Process;
 use super::signal::Signal;
 use super::trouble::{Trouble, way};
-use super::{device, epoll, inotify, memfd, pipe, regular, terminal, timer};
+use super::{device, epoll, inotify, memfd, pipe, regular, socket, terminal, timer};
 use crate::proc::fdinfo::Detail;
 
 /// Classifies all descriptions, those included that turn up in queues meanwhile. `None` for one that
 /// the report refuses.
 pub(super) fn all(work: &mut Work, source: &dyn Source) -> Vec<Option<Kind>> {
     let mut kinds = Vec::new();
+    let mut network = None;
     while let Some(taken) = work.taken.get(kinds.len()) {
-        let index = kinds.len();
-        let (result, name) = (kind(taken, source), name(taken));
+        let (index, name) = (kinds.len(), name(taken));
+        let result = if is_socket(taken) {
+            socket::capture(work, index, &mut network).map(Some)
+        } else {
+            kind(taken, source)
+        };
         kinds.push(match result {
-            Ok(Found::Whole(kind)) => Some(kind),
-            // Settled when all others are known.
-            Ok(Found::Later) => None,
+            // `None` for what is settled when all others are known.
+            Ok(kind) => kind,
             Err(trouble) => {
                 work.trouble(index, &name, trouble);
                 None
             }
         });
     }
+    socket::unix::settle(work, &mut kinds, source);
+    socket::tcp::complete(work, &mut kinds);
     pipes(work, source, &mut kinds);
     terminals(work, source, &mut kinds);
     epolls(work, &mut kinds);
     kinds
-}
-
-enum Found {
-    Whole(Kind),
-    Later,
 }
 
 /// How a report names what is refused.
@@ -54,8 +55,13 @@ fn is_format(taken: &Taken, format: u32) -> bool {
     taken.stat.st_mode & libc::S_IFMT == format
 }
 
-fn kind(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
-    let whole = |kind| Ok(Found::Whole(kind));
+/// Not so for the file of a bound socket, opened with `O_PATH`.
+fn is_socket(taken: &Taken) -> bool {
+    is_format(taken, libc::S_IFSOCK) && taken.info.flags & libc::O_PATH == 0
+}
+
+fn kind(taken: &Taken, source: &dyn Source) -> Result<Option<Kind>, Trouble> {
+    let whole = |kind| Ok(Some(kind));
     if taken.link.starts_with(b"anon_inode:") {
         return anonymous(taken, source);
     }
@@ -63,7 +69,7 @@ fn kind(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
         return whole(Kind::Regular(regular::capture(source, taken)?));
     }
     if is_format(taken, libc::S_IFIFO) {
-        return Ok(Found::Later);
+        return Ok(None);
     }
     if taken.link.first() != Some(&b'/') {
         return Err(Trouble::refuse(
@@ -72,18 +78,18 @@ fn kind(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
         ));
     }
     if is_format(taken, libc::S_IFCHR) && terminal::recognise(taken)?.is_some() {
-        return Ok(Found::Later);
+        return Ok(None);
     }
     if is_format(taken, libc::S_IFCHR) || is_format(taken, libc::S_IFBLK) {
         return whole(Kind::Device(device::capture(source, taken)?));
     }
     if memfd::name(taken)?.is_some() {
-        return Ok(Found::Later);
+        return Ok(None);
     }
     whole(Kind::Regular(regular::capture(source, taken)?))
 }
 
-fn anonymous(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
+fn anonymous(taken: &Taken, source: &dyn Source) -> Result<Option<Kind>, Trouble> {
     let kind = match (&taken.info.detail, taken.link.as_slice()) {
         (Detail::Event { count, semaphore }, _) => Kind::Event(Event {
             count: *count,
@@ -93,9 +99,9 @@ fn anonymous(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
         (Detail::Timer(timer), _) => Kind::Timer(timer::capture(timer)?),
         (Detail::Inotify(watches), _) => Kind::Inotify(inotify::capture(source, watches)?),
         (_, b"anon_inode:inotify") => Kind::Inotify(inotify::capture(source, &[])?),
-        (_, b"anon_inode:[eventpoll]") => return Ok(Found::Later),
+        (_, b"anon_inode:[eventpoll]") => return Ok(None),
         (Detail::Pid(pid), _) => {
-            return Ok(Found::Whole(Kind::Process(Process { pid: Some(*pid) })));
+            return Ok(Some(Kind::Process(Process { pid: Some(*pid) })));
         }
         (_, b"anon_inode:[io_uring]") => {
             return Err(Trouble::refuse(
@@ -110,7 +116,7 @@ fn anonymous(taken: &Taken, source: &dyn Source) -> Result<Found, Trouble> {
             ));
         }
     };
-    Ok(Found::Whole(kind))
+    Ok(Some(kind))
 }
 
 /// Descriptions of pipes and FIFOs, by device and inode number.

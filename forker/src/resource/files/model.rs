@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::socket::{netlink, tcp, udp, unix};
 use super::{
     device, epoll, event, inotify, memfd, pipe, process, regular, signal, terminal, timer,
 };
@@ -99,6 +100,14 @@ pub enum Kind {
     Epoll(epoll::Epoll),
     /// A pidfd.
     Process(process::Process),
+    /// A unix socket.
+    Unix(unix::Unix),
+    /// A TCP socket.
+    Tcp(tcp::Tcp),
+    /// A UDP socket.
+    Udp(udp::Udp),
+    /// A netlink socket.
+    Netlink(netlink::Netlink),
 }
 
 impl Kind {
@@ -116,6 +125,10 @@ impl Kind {
             Self::Inotify(_) => "inotify",
             Self::Epoll(_) => "epoll",
             Self::Process(_) => "pidfd",
+            Self::Unix(_) => "unix socket",
+            Self::Tcp(_) => "TCP socket",
+            Self::Udp(_) => "UDP socket",
+            Self::Netlink(_) => "netlink socket",
         }
     }
 }

@@ -17,6 +17,11 @@ impl Pids {
         }
     }
 
+    /// Any process of the tree, as the caller sees it.
+    pub(super) fn any(&self) -> Option<i32> {
+        self.known.keys().next().copied()
+    }
+
     /// The pid inside of a process, thread, group or session that the tree has.
     pub(super) fn inside(&self, outside: i32) -> Option<i32> {
         if outside <= 0 {

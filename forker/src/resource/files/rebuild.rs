@@ -8,8 +8,8 @@ use super::model::{Description, Files, Kind};
 use super::place::Place;
 use super::trouble::Error;
 use super::{
-    device, epoll, event, inotify, lock, memfd, pipe, process, regular, signal, sys, terminal,
-    timer,
+    device, epoll, event, inotify, lock, memfd, pipe, process, regular, signal, socket, sys,
+    terminal, timer,
 };
 
 /// Descriptions that were made again. They close when this is dropped, which must happen once the
@@ -73,7 +73,18 @@ pub fn rebuild(files: &Files, place: &dyn Place) -> Result<Rebuilt, Error> {
             what: "making a memory file",
             source,
         })?;
-    build.each(|place, _, description| match &description.kind {
+    let sockets = |source| Error::Other {
+        what: "making the sockets",
+        source,
+    };
+    let mut unix = socket::rebuild_unix(files, place).map_err(sockets)?;
+    let mut tcp = socket::rebuild_tcp(files, place).map_err(sockets)?;
+    let mut udp = socket::udp::rebuild(files, place).map_err(sockets)?;
+    build.each(|place, index, description| match &description.kind {
+        Kind::Unix(_) => unix.take(index).map(Some),
+        Kind::Tcp(_) => Ok(tcp.remove(&index)),
+        Kind::Udp(_) => Ok(udp.remove(&index)),
+        Kind::Netlink(state) => socket::netlink::rebuild(place, state).map(Some),
         Kind::Regular(state) => regular::rebuild(place, state, description).map(Some),
         Kind::Device(state) => device::rebuild(place, state, description).map(Some),
         Kind::Event(state) => event::rebuild(*state, description).map(Some),
@@ -102,6 +113,8 @@ pub fn rebuild(files: &Files, place: &dyn Place) -> Result<Rebuilt, Error> {
         Kind::Inotify(state) => inotify::rebuild(place, state, description).map(Some),
         _ => Ok(None),
     })?;
+    unix.finish(files, &build.made, place).map_err(sockets)?;
+    build.socket_flags()?;
     build.finish(terminals, &memfds)
 }
 
@@ -122,6 +135,22 @@ impl Build<'_> {
             let result = make(self.place, index, description);
             if let Some(file) = result.map_err(|source| failed(description, source))? {
                 *made = Some(file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sockets are filled before they are what they were, so their flags come late.
+    fn socket_flags(&self) -> Result<(), Error> {
+        for (description, made) in self.files.descriptions.iter().zip(&self.made) {
+            let socket = matches!(
+                description.kind,
+                Kind::Unix(_) | Kind::Tcp(_) | Kind::Udp(_) | Kind::Netlink(_)
+            );
+            if let (true, Some(file)) = (socket, made) {
+                let flags = description.flags & libc::O_NONBLOCK;
+                sys::fcntl(file, libc::F_SETFL, flags)
+                    .map_err(|source| failed(description, source))?;
             }
         }
         Ok(())

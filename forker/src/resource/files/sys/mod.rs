@@ -1,11 +1,15 @@
 //! The system calls around descriptors that no library at hand wraps.
 #![allow(unsafe_code)]
 
+mod socket;
+
 use std::cmp::Ordering;
 use std::ffi::CString;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+pub(super) use socket::*;
 
 /// Types that the kernel reads and writes as they lie in memory.
 ///
@@ -21,31 +25,9 @@ macro_rules! plain {
 }
 
 plain!(
-    u8,
-    i32,
-    u32,
-    i64,
-    u64,
-    [i32; 2],
-    [u32; 2],
-    [u32; 5],
-    libc::winsize,
-    libc::termios2
+    u8, i32, u32, i64, u64, [i32; 2], [u32; 2], [u32; 5], [i64; 2]
 );
-plain!(
-    libc::flock,
-    libc::linger,
-    libc::ucred,
-    libc::epoll_event,
-    libc::tcp_info
-);
-plain!(
-    libc::timeval,
-    libc::itimerspec,
-    [u8; 16],
-    [u8; 20],
-    [u64; 1]
-);
+plain!(libc::winsize, libc::termios2, libc::flock, libc::ucred);
 
 pub(super) const KCMP_FILE: i32 = 0;
 pub(super) const KCMP_FILES: i32 = 2;

@@ -16,6 +16,7 @@ fn number(file: &impl AsFd) -> u64 {
 
 #[test]
 fn counters() {
+    let _turn = super::turn();
     let plain = sys::eventfd(libc::EFD_CLOEXEC).unwrap();
     let semaphore = sys::eventfd(libc::EFD_SEMAPHORE | libc::EFD_NONBLOCK).unwrap();
     write(&plain, &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -40,6 +41,7 @@ fn spec(value: i64, interval: i64) -> libc::itimerspec {
 
 #[test]
 fn timers_keep_what_remains_and_wait_for_the_wake_up() {
+    let _turn = super::turn();
     let timer = |clock| sys::timerfd(clock, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK).unwrap();
     let (relative, idle) = (timer(libc::CLOCK_MONOTONIC), timer(libc::CLOCK_BOOTTIME));
     let (wall, fired) = (timer(libc::CLOCK_REALTIME), timer(libc::CLOCK_MONOTONIC));
@@ -79,6 +81,7 @@ fn timers_keep_what_remains_and_wait_for_the_wake_up() {
 
 #[test]
 fn signal_masks() {
+    let _turn = super::turn();
     let mask = 1 << (libc::SIGUSR2 - 1) | 1 << (libc::SIGCHLD - 1);
     let signal = sys::signalfd(mask, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC).unwrap();
     let guest = Guest::new(&[(10, &signal)]);
@@ -92,6 +95,7 @@ fn signal_masks() {
 
 #[test]
 fn epoll_with_targets_under_other_numbers() {
+    let _turn = super::turn();
     let ready = sys::eventfd(libc::EFD_CLOEXEC).unwrap();
     write(&ready, &1_u64.to_ne_bytes()).unwrap();
     let quiet = sys::eventfd(libc::EFD_CLOEXEC).unwrap();
@@ -128,6 +132,7 @@ fn epoll_with_targets_under_other_numbers() {
 
 #[test]
 fn a_fired_one_shot_stays_quiet() {
+    let _turn = super::turn();
     let (from, to) = pipe().unwrap();
     let set = sys::epoll().unwrap();
     let events = u32::try_from(libc::EPOLLIN | libc::EPOLLONESHOT).unwrap();
@@ -146,6 +151,7 @@ fn a_fired_one_shot_stays_quiet() {
 
 #[test]
 fn watches_under_their_numbers() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let watched = dir.path().join("watched");
     File::create(&watched).unwrap();
@@ -175,6 +181,7 @@ fn watches_under_their_numbers() {
 
 #[test]
 fn unread_events_are_reported() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let inotify = sys::inotify(libc::IN_CLOEXEC).unwrap();
     sys::inotify_add(&inotify, dir.path().to_str().unwrap(), libc::IN_CREATE).unwrap();
@@ -187,6 +194,7 @@ fn unread_events_are_reported() {
 
 #[test]
 fn processes_by_descriptor() {
+    let _turn = super::turn();
     let other = Guest::new(&[]);
     let (alive, dead) = (
         sys::pidfd_open(other.pid(), 0).unwrap(),

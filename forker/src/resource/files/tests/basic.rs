@@ -17,6 +17,7 @@ fn flags(file: &impl AsFd) -> OFlag {
 
 #[test]
 fn position_and_flags() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = dir.path().join("odd\nname (deleted)");
     std::fs::write(&path, b"0123456789").unwrap();
@@ -47,6 +48,7 @@ fn position_and_flags() {
 
 #[test]
 fn one_description_under_two_numbers() {
+    let _turn = super::turn();
     let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
     file.write_all(b"abcdef").unwrap();
     let mut here = Here::new();
@@ -77,6 +79,7 @@ fn one_description_under_two_numbers() {
 
 #[test]
 fn an_unlinked_file_and_one_that_was_replaced() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let (gone, replaced) = (dir.path().join("gone"), dir.path().join("replaced"));
     std::fs::write(&gone, b"gone").unwrap();
@@ -99,6 +102,7 @@ fn an_unlinked_file_and_one_that_was_replaced() {
 
 #[test]
 fn directories() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     for name in 0..50 {
         File::create(dir.path().join(format!("{name}"))).unwrap();
@@ -131,6 +135,7 @@ fn directories() {
 
 #[test]
 fn devices_without_state() {
+    let _turn = super::turn();
     let names = ["null", "zero", "full", "random", "urandom"];
     let open: Vec<File> = names
         .iter()
@@ -154,6 +159,7 @@ fn devices_without_state() {
 
 #[test]
 fn files_of_proc() {
+    let _turn = super::turn();
     let mut file = File::open("/proc/self/status").unwrap();
     let mut first = [0; 10];
     file.read_exact(&mut first).unwrap();
@@ -171,6 +177,7 @@ fn files_of_proc() {
 
 #[test]
 fn locks_of_descriptions_and_processes() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = dir.path().join("locked");
     std::fs::write(&path, b"").unwrap();
@@ -207,6 +214,7 @@ fn locks_of_descriptions_and_processes() {
 
 #[test]
 fn who_is_signalled() {
+    let _turn = super::turn();
     let (read, write) = nix::unistd::pipe().unwrap();
     let first = Guest::new(&[]);
     let mut who = [1, first.pid()];
@@ -236,6 +244,7 @@ fn who_is_signalled() {
 
 #[test]
 fn what_cannot_be_kept_is_refused_with_a_way_out() {
+    let _turn = super::turn();
     let fanotify = super::sys::fanotify();
     let event = sys::eventfd(0).unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -6,7 +6,9 @@ mod basic;
 mod pipes;
 mod shared;
 mod sys;
+mod tcp;
 mod terminals;
+mod unix;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,6 +81,8 @@ impl Drop for Guest {
 /// This machine as source and place at once.
 pub(super) struct Here {
     root: OwnedFd,
+    /// A network namespace to rebuild sockets in.
+    pub(super) network: Option<OwnedFd>,
     /// Files that no path leads to.
     hidden: BTreeMap<u64, OwnedFd>,
     /// What is held outside, by its name.
@@ -89,6 +93,7 @@ impl Here {
     pub(super) fn new() -> Self {
         Self {
             root: open("/", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).unwrap(),
+            network: None,
             hidden: BTreeMap::new(),
             outside: Mutex::default(),
         }
@@ -144,7 +149,7 @@ impl Place for Here {
     }
 
     fn network(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.network.as_ref().map(AsFd::as_fd)
     }
 
     fn open_inode(&self, ino: u64, flags: i32) -> io::Result<OwnedFd> {
@@ -195,4 +200,11 @@ pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(begin.elapsed().as_secs() < 60, "never came true: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Lets one test of this folder run at a time: a guest that is just being started has, for a moment,
+/// everything open that any other test holds, and what was closed there would not be.
+pub(super) fn turn() -> impl Drop {
+    static TURN: parking_lot::Mutex<()> = parking_lot::const_mutex(());
+    TURN.lock()
 }

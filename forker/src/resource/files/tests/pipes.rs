@@ -18,6 +18,7 @@ fn is_nonblocking(file: &OwnedFd) -> bool {
 
 #[test]
 fn content_capacity_and_both_ends() {
+    let _turn = super::turn();
     let (from, to) = pipe().unwrap();
     sys::fcntl(&to, libc::F_SETPIPE_SZ, 1 << 18).unwrap();
     let content: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
@@ -53,6 +54,7 @@ fn content_capacity_and_both_ends() {
 
 #[test]
 fn packets_stay_packets() {
+    let _turn = super::turn();
     let (from, to) = pipe2(OFlag::O_DIRECT | OFlag::O_CLOEXEC).unwrap();
     for packet in ["one", "second", "3"] {
         write(&to, packet.as_bytes()).unwrap();
@@ -71,6 +73,7 @@ fn packets_stay_packets() {
 
 #[test]
 fn a_closed_writer_means_an_end_after_the_content() {
+    let _turn = super::turn();
     let (from, to) = pipe2(OFlag::O_CLOEXEC).unwrap();
     write(&to, b"last words").unwrap();
     drop(to);
@@ -86,6 +89,7 @@ fn a_closed_writer_means_an_end_after_the_content() {
 
 #[test]
 fn the_other_end_outside() {
+    let _turn = super::turn();
     let (from, to) = pipe2(OFlag::O_CLOEXEC).unwrap();
     let guest = Guest::new(&[(10, &to)]);
     let here = Here::new();
@@ -104,6 +108,7 @@ fn the_other_end_outside() {
 
 #[test]
 fn a_fifo_with_content() {
+    let _turn = super::turn();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = dir.path().join("fifo");
     nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();

@@ -10,6 +10,7 @@ use super::{Guest, Here, description, rebuilt};
 
 #[test]
 fn memory_files_with_holes_and_seals() {
+    let _turn = super::turn();
     let file = sys::memfd(b"a name (deleted)\n", 3).unwrap();
     let size = 5 << 20;
     ftruncate(&file, size).unwrap();
@@ -41,6 +42,7 @@ fn memory_files_with_holes_and_seals() {
 
 #[test]
 fn many_descriptors_that_look_alike() {
+    let _turn = super::turn();
     let events: Vec<OwnedFd> = (0..300)
         .map(|_| sys::eventfd(libc::EFD_CLOEXEC).unwrap())
         .collect();

@@ -54,3 +54,16 @@ pub(super) fn fanotify() -> std::os::fd::OwnedFd {
     // SAFETY: the call succeeded, so it is new and nobody else's.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(raw) }
 }
+
+/// Brings the loopback interface of the calling thread's network namespace up.
+pub(super) fn loopback_up() {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // struct ifreq: the name in 16 bytes, then the flags.
+    let mut request = [0_u8; 40];
+    request[..2].copy_from_slice(b"lo");
+    request[16..18].copy_from_slice(&i16::try_from(libc::IFF_UP).unwrap().to_ne_bytes());
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: `request` has the size and layout of `struct ifreq`.
+    let done = unsafe { libc::ioctl(raw, libc::SIOCSIFFLAGS, request.as_ptr()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}

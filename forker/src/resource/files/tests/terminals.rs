@@ -2,24 +2,44 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{read, write};
 
 use super::super::{Argument, LineEnd, Outside, open_master, sys};
 use super::{Guest, Here, rebuilt, until};
 use crate::report::Verdict;
 
-fn pair() -> (OwnedFd, OwnedFd, u32) {
-    let root = nix::fcntl::open(
-        "/dev/ptmx",
-        nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_NOCTTY | nix::fcntl::OFlag::O_CLOEXEC,
-        nix::sys::stat::Mode::empty(),
-    )
-    .unwrap();
-    sys::ioctl_set(&root, libc::TIOCSPTLCK, &0_i32).unwrap();
-    let index = sys::ioctl_get(&root, libc::TIOCGPTN).unwrap();
+/// A devpts of the test's own: in the machine's, anybody could take a number meanwhile. The second
+/// result keeps the mounts alive.
+fn devpts() -> (Here, OwnedFd) {
+    let made = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let none = None::<&str>;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(none, "/", none, private, none).unwrap();
+        let options = Some("newinstance,ptmxmode=0666,mode=0620");
+        let kind = Some("devpts");
+        mount(kind, "/dev/pts", kind, MsFlags::empty(), options).unwrap();
+        let open = |path| OwnedFd::from(std::fs::File::open(path).unwrap());
+        (open("/"), open("/proc/thread-self/ns/mnt"))
+    });
+    let (root, namespace) = made.join().unwrap();
+    let here = Here {
+        root,
+        ..Here::new()
+    };
+    (here, namespace)
+}
+
+fn pair(here: &Here) -> (OwnedFd, OwnedFd, u32) {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let master = sys::open_beneath(here.root.as_fd(), b"/dev/ptmx", flags, 0).unwrap();
+    sys::ioctl_set(&master, libc::TIOCSPTLCK, &0_i32).unwrap();
+    let index = sys::ioctl_get(&master, libc::TIOCGPTN).unwrap();
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let slave = sys::ioctl_file(&root, libc::TIOCGPTPEER, flags).unwrap();
-    (root, slave, index)
+    let slave = sys::ioctl_file(&master, libc::TIOCGPTPEER, flags).unwrap();
+    (master, slave, index)
 }
 
 fn waiting(file: &OwnedFd) -> i32 {
@@ -34,7 +54,9 @@ fn text(file: &impl AsFd) -> Vec<u8> {
 
 #[test]
 fn settings_and_both_queues() {
-    let (master, slave, index) = pair();
+    let _turn = super::turn();
+    let (here, _mounts) = devpts();
+    let (_first, (master, slave, index)) = (pair(&here), pair(&here));
     let mut raw: libc::termios2 = sys::ioctl_get(&slave, libc::TCGETS2).unwrap();
     raw.c_lflag &= !libc::ECHO;
     raw.c_cc[libc::VINTR] = 7;
@@ -52,7 +74,7 @@ fn settings_and_both_queues() {
     until("the output arrives", || waiting(&master) == 8);
     until("the input arrives", || waiting(&slave) >= 11);
     let guest = Guest::new(&[(10, &master), (11, &slave)]);
-    let captured = guest.capture(&Here::new()).0;
+    let captured = guest.capture(&here).0;
     let state = &captured.terminals[0];
     assert_eq!((state.index, state.size), (index, [33, 101, 1, 2]));
     assert_eq!(state.output, b"out\r\nput");
@@ -71,7 +93,7 @@ fn settings_and_both_queues() {
     assert_eq!((after.c_lflag, after.c_cc), (raw.c_lflag, raw.c_cc));
     check(&master, &slave);
     drop((master, slave, guest));
-    let (files, again) = rebuilt(&captured, &Here::new());
+    let (files, again) = rebuilt(&captured, &here);
     drop(again);
     let number: u32 = sys::ioctl_get(&files[&10], libc::TIOCGPTN).unwrap();
     assert_eq!(number, index);
@@ -87,9 +109,10 @@ fn settings_and_both_queues() {
 
 #[test]
 fn a_session_whose_master_is_outside() {
-    let (master, slave, index) = pair();
+    let _turn = super::turn();
+    let (here, _mounts) = devpts();
+    let (master, slave, index) = pair(&here);
     let guest = Guest::start(&[(10, &slave)], Some(10));
-    let here = Here::new();
     let (_, report) = guest.capture(&here);
     assert_eq!(report.lines[0].verdict, Verdict::Refused, "{report:?}");
     // Typed ahead; the caller's master lets it be read.
@@ -103,7 +126,12 @@ fn a_session_whose_master_is_outside() {
     drop(slave);
     // The old master, whose number a new terminal cannot have while it is open.
     here.outside.lock().unwrap().clear();
-    let new = open_master(super::Source::root(&here), index).unwrap();
+    let mut new = None;
+    until("the number is free", || {
+        new = open_master(here.root.as_fd(), index).ok();
+        new.is_some()
+    });
+    let new = new.unwrap();
     here.name(Outside::Terminal(index), new.try_clone().unwrap());
     let (files, again) = rebuilt(&captured, &here);
     assert_eq!(text(&files[&10]), b"typed ahead\n");
@@ -117,12 +145,14 @@ fn a_session_whose_master_is_outside() {
 
 #[test]
 fn a_terminal_that_hung_up_stays_so() {
-    let (master, slave, _) = pair();
+    let _turn = super::turn();
+    let (here, _mounts) = devpts();
+    let (master, slave, _) = pair(&here);
     let guest = Guest::new(&[(10, &slave)]);
     drop((master, slave));
-    let captured = guest.taken(&Here::new());
+    let captured = guest.taken(&here);
     assert!(captured.terminals[0].hung_up);
-    let (files, again) = rebuilt(&captured, &Here::new());
+    let (files, again) = rebuilt(&captured, &here);
     drop(again);
     assert_eq!(read(&files[&10], &mut [0; 10]), Ok(0));
 }
