@@ -188,7 +188,7 @@ impl View {
         if self.read_only {
             return;
         }
-        if let Err(error) = self.remove_orphans()
+        if let Err(error) = self.remove_orphans(&[])
             && error.errno() != nix::errno::Errno::ESTALE
         {
             log::warn!("cannot remove inodes that have no name left: {error}");
