@@ -136,17 +136,21 @@ fn busy_error(dir: &Path, device: Device) -> Error {
 
 /// Without privileges, the helper that mounted must unmount.
 fn fusermount_detach(dir: &Path, device: Device, force: bool) -> Result<()> {
+    match helper(dir, force) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(busy_error(dir, device)),
+        Err(error) => Err(Error::io("run fusermount3", error)),
+    }
+}
+
+/// Lets the setuid helper unmount, or with `force` detach, `dir`. Returns whether it did.
+fn helper(dir: &Path, force: bool) -> io::Result<bool> {
     let mut command = std::process::Command::new("fusermount3");
     command.arg("-u").arg("-q");
     if force {
         command.arg("-z");
     }
-    let done = command.arg("--").arg(dir).status();
-    match done {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(busy_error(dir, device)),
-        Err(error) => Err(Error::io("run fusermount3", error)),
-    }
+    Ok(command.arg("--").arg(dir).status()?.success())
 }
 
 /// Removes a mount of ours at `dir` whose daemon is gone (every access that the kernel cannot answer
@@ -171,12 +175,21 @@ pub fn clean_stale_mount(dir: &Path) -> Result<bool> {
     if nix::sys::statfs::statfs(&real).err() != Some(Errno::ENOTCONN) {
         return Ok(false);
     }
-    match umount2(&real, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-        Ok(()) => Ok(true),
-        Err(error) => Err(Error::io(
+    let failed = |error: io::Error| {
+        Error::io(
             format!("remove the dead mount at '{}'", real.display()),
             error,
-        )),
+        )
+    };
+    match umount2(&real, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) => Ok(true),
+        // Without privileges, the helper that mounted must unmount.
+        Err(Errno::EPERM) => match helper(&real, true) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(failed(Errno::EPERM.into())),
+            Err(error) => Err(failed(error)),
+        },
+        Err(error) => Err(failed(error.into())),
     }
 }
 

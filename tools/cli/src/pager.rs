@@ -2,6 +2,10 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::SIGINT;
 
 use crate::failure::{Failure, FailureKind, Result};
 use crate::output::write_out;
@@ -26,6 +30,10 @@ pub(crate) fn show(text: &str) -> Result<()> {
     let Ok(mut child) = command.spawn() else {
         return write_out(text);
     };
+    // Ctrl-C is for the pager, which stays; without this it would be left alone with the terminal.
+    let noted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, noted)
+        .map_err(|reason| Failure::io("leave signals to the pager", &reason))?;
     if let Some(mut to) = child.stdin.take() {
         match to.write_all(text.as_bytes()) {
             // Whoever leaves early has seen enough.

@@ -10,7 +10,11 @@ use crate::mountinfo;
 /// Returns the mount point that `dir` means, without links, if nothing speaks against it.
 pub(crate) fn accept(dir: &Path, store: &Path, base: Option<&Path>, over: bool) -> Result<PathBuf> {
     let shown = dir.display();
-    let dir = dir.canonicalize().map_err(|reason| match reason.kind() {
+    // What a link leads to can be told of a dead mount, but nothing else.
+    let real = dir
+        .canonicalize()
+        .and_then(|real| fs::metadata(&real).map(|_| real));
+    let dir = real.map_err(|reason| match reason.kind() {
         io::ErrorKind::NotFound => {
             Failure::io(format!("mount at '{shown}'"), &reason).hint("make the directory first")
         }

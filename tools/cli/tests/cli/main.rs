@@ -12,4 +12,6 @@ mod mounts;
 mod names;
 mod patch;
 mod refused;
+mod selfdoc;
 mod store;
+mod user;

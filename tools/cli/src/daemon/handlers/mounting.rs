@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use branchpoint_fs::branch::Revision;
 use branchpoint_fs::fuse::{Mount, MountOptions};
+use branchpoint_fs::view::View;
 use serde_json::{Map, Value};
 
 use crate::daemon::Daemon;
@@ -64,7 +65,7 @@ pub(super) fn mount(daemon: &Daemon, revision: &str, dir: &Path, how: &How) -> R
                      '{name}'"
                 )));
             }
-            let mount = Mount::new(daemon.store.view(&name)?, &dir, &options)?;
+            let mount = attach(daemon.store.view(&name)?, &dir, &options)?;
             Ok(daemon
                 .mounts
                 .add(dir.clone(), Shows::Branch(name.clone()), mount))
@@ -81,7 +82,7 @@ pub(super) fn mount(daemon: &Daemon, revision: &str, dir: &Path, how: &How) -> R
             )));
         }
         Revision::Checkpoint { id, layer } => {
-            let mount = Mount::new(daemon.store.view_at(layer)?, &dir, &options)?;
+            let mount = attach(daemon.store.view_at(layer)?, &dir, &options)?;
             daemon.mounts.add(dir.clone(), Shows::Checkpoint(id), mount)
         }
     };
@@ -89,6 +90,21 @@ pub(super) fn mount(daemon: &Daemon, revision: &str, dir: &Path, how: &How) -> R
     Ok(Mounted {
         elapsed_us: Some(clock.elapsed_us()),
         ..entry.describe()
+    })
+}
+
+/// Mounts; if the machine does not let us, says where to look.
+fn attach(view: Arc<View>, dir: &Path, options: &MountOptions) -> Result<Mount> {
+    Mount::new(view, dir, options).map_err(|error| {
+        let failure = Failure::from(error);
+        match failure.kind {
+            FailureKind::Denied | FailureKind::Io | FailureKind::NotFound
+                if failure.hint.is_none() =>
+            {
+                failure.hint("`branchpoint doctor` says what mounting needs and lacks here")
+            }
+            _ => failure,
+        }
     })
 }
 
