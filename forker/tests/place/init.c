@@ -49,6 +49,8 @@ int main(void)
 	int ended = signalfd(-1, &child, SFD_CLOEXEC);
 	mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	mount("proc", "/proc", "proc", 0, NULL);
+	/* Terminals' numbers are its own as well. */
+	mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620");
 	(void)!write(1, "1\n", 2);
 	char line[4096];
 	size_t length = 0;

@@ -1,11 +1,13 @@
 //! A box that is just enough for a process tree: namespaces of its own on the host's files.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use branchpoint_forker::Result;
 use branchpoint_forker::checkpoint::{self, Host, Taken};
@@ -17,7 +19,8 @@ use branchpoint_forker::restore::{self, Parked, Seed};
 use branchpoint_forker::snapshot::Snapshot;
 use branchpoint_forker::sys::pidfd;
 use branchpoint_forker::tree::Frozen;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
+use nix::sys::stat::Mode;
 
 fn init_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -149,18 +152,29 @@ impl Box {
 
 impl Drop for Box {
     fn drop(&mut self) {
+        let inside = self.processes();
         let init = pidfd::open(self.init);
         if let Ok(init) = init {
             let _ = pidfd::signal(init.as_fd(), 9);
         }
         let _ = self.child.kill();
         self.child.wait().unwrap();
+        // What they hold (a lock, a terminal's number) is free when they are gone, not when they are
+        // killed.
+        let gone = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
+        for _ in 0..10_000 {
+            if inside.iter().all(gone) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }
 
 /// The files of a test's box are the host's.
 #[derive(Debug)]
 struct At {
+    init: i32,
     root: File,
     network: File,
 }
@@ -168,17 +182,29 @@ struct At {
 impl At {
     fn new(init: i32) -> Self {
         Self {
+            init,
             root: File::open(format!("/proc/{init}/root")).unwrap(),
             network: File::open(format!("/proc/{init}/ns/net")).unwrap(),
         }
     }
 }
 
-fn no_number() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "the host's files cannot be opened by number",
-    )
+/// Files that no path leads to any more, as a view would keep them for its checkpoints.
+static KEPT: Mutex<BTreeMap<u64, File>> = Mutex::new(BTreeMap::new());
+
+/// Keeps a file that a process of the box has open.
+fn keep(init: i32, ino: u64) -> io::Result<OwnedFd> {
+    for pid in children(init) {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+            let path = entry?.path();
+            if fs::metadata(&path).is_ok_and(|found| found.ino() == ino && found.is_file()) {
+                let file = File::options().read(true).write(true).open(path)?;
+                KEPT.lock().unwrap().insert(ino, file.try_clone()?);
+                return Ok(file.into());
+            }
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 impl Source for At {
@@ -186,8 +212,8 @@ impl Source for At {
         self.root.as_fd()
     }
 
-    fn open_inode(&self, _: u64, _: i32) -> io::Result<OwnedFd> {
-        Err(no_number())
+    fn open_inode(&self, ino: u64, _: i32) -> io::Result<OwnedFd> {
+        keep(self.init, ino)
     }
 
     fn outside(&self, _: Outside) -> Option<String> {
@@ -214,8 +240,12 @@ impl Place for At {
         Some(self.network.as_fd())
     }
 
-    fn open_inode(&self, _: u64, _: i32) -> io::Result<OwnedFd> {
-        Err(no_number())
+    fn open_inode(&self, ino: u64, flags: i32) -> io::Result<OwnedFd> {
+        let kept = KEPT.lock().unwrap();
+        let file = kept.get(&ino).ok_or(io::ErrorKind::NotFound)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlag::from_bits_retain(flags & !libc::O_NOFOLLOW);
+        Ok(open(path.as_str(), flags, Mode::empty())?)
     }
 
     fn pid(&self, _: i32) -> Option<i32> {
@@ -223,7 +253,7 @@ impl Place for At {
     }
 
     fn outside(&self, _: &str, _: Outside) -> io::Result<OwnedFd> {
-        Err(no_number())
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -103,7 +103,7 @@ fn wanted(levels: &[i32], (level, name): (i32, i32)) -> bool {
 fn all(levels: &[i32]) -> impl Iterator<Item = (i32, i32)> {
     let early = EARLY
         .into_iter()
-        .filter(|(level, _)| levels.contains(level));
+        .filter(|(level, _)| *level == libc::SOL_SOCKET || levels.contains(level));
     let any = ANY.into_iter().map(|name| (libc::SOL_SOCKET, name));
     let ip = IP.into_iter().map(|name| (libc::SOL_IP, name));
     let ip6 = IP6.into_iter().map(|name| (libc::SOL_IPV6, name));

@@ -78,13 +78,17 @@ fn waiting(file: &OwnedFd) -> io::Result<usize> {
     usize::try_from(count).map_err(io::Error::other)
 }
 
+/// The same, including what a kernel thread had still to carry over: polling does its work.
+fn arrived(file: &OwnedFd) -> io::Result<usize> {
+    let _ready = readable(file)?;
+    waiting(file)
+}
+
 /// Waits until as many bytes can be read.
 fn arrival(file: &OwnedFd, count: usize) -> io::Result<()> {
     let begin = Instant::now();
     loop {
-        // Polling makes the kernel carry over what is still on its way.
-        let _ready = readable(file)?;
-        if waiting(file)? >= count {
+        if arrived(file)? >= count {
             return Ok(());
         }
         if begin.elapsed() > PATIENCE {
@@ -144,7 +148,7 @@ pub(super) fn take_input(
             settings.quiet(false).write(slave)?;
         }
         let mut open = Vec::new();
-        while waiting(&reader)? > 0 {
+        while arrived(&reader)? > 0 {
             let got = read(&reader, &mut buffer)?;
             open.extend_from_slice(buffer.get(..got).unwrap_or_default());
         }
@@ -195,7 +199,7 @@ pub(super) fn put_input(
 /// Reads what `master` could read, and lets the slave write it again.
 pub(super) fn take_output(master: &OwnedFd, terminal: &Terminal) -> io::Result<Vec<u8>> {
     let mut output = Vec::new();
-    if waiting(master)? == 0 {
+    if arrived(master)? == 0 {
         return Ok(output);
     }
     let mut buffer = vec![0_u8; BUFFER];
@@ -203,13 +207,11 @@ pub(super) fn take_output(master: &OwnedFd, terminal: &Terminal) -> io::Result<V
         sys::ioctl_set(master, libc::TIOCPKT, &0_i32)?;
     }
     let mut result = Ok(());
-    while result.is_ok() && waiting(master)? > 0 {
+    while result.is_ok() && arrived(master)? > 0 {
         match read(master, &mut buffer) {
             Ok(got) => output.extend_from_slice(buffer.get(..got).unwrap_or_default()),
             Err(error) => result = Err(error.into()),
         }
-        // Lets the kernel carry over what had no room before.
-        let _ready = readable(master)?;
     }
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let writer = sys::ioctl_file(master, libc::TIOCGPTPEER, flags)?;

@@ -91,6 +91,14 @@ fn a_connection_with_both_queues() {
     let (second, b) = rebuilt(&captured, &two);
     drop((a, b));
     for files in [first, second] {
+        let reuse = |file: &dyn AsFd| {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_REUSEADDR);
+            sys::getsockopt::<i32>(file.as_fd(), level, name).unwrap()
+        };
+        // The standard library sets it for listeners, and the kernel gives it to what they accept.
+        for fd in [10, 11, 12] {
+            assert_eq!(reuse(&files[&fd]), i32::from(fd != 11), "{fd}");
+        }
         let listener = TcpListener::from(files[&10].try_clone().unwrap());
         assert_eq!(listener.local_addr().unwrap().port(), port);
         let (client, server) = (stream(&files[&11]), stream(&files[&12]));
