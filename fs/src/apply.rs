@@ -22,7 +22,7 @@ use crate::attr::FileKind;
 use crate::base::Base;
 use crate::error::{Error, Result};
 use crate::id::{Ino, LayerId};
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 use crate::view::View;
 
@@ -68,13 +68,14 @@ struct Job<'a> {
 /// # Errors
 /// [`Error::Conflicts`] with all targets that were changed by others, nothing touched;
 /// [`Error::BadInput`] if there is no base and no `to`; [`Error::BaseUnavailable`];
-/// [`Error::Io`] for what the directory refuses.
+/// [`Error::TargetBusy`] while another apply changes the directory, from whatever store;
+/// [`Error::Interrupted`] before the directory is changed; [`Error::Io`] for what it refuses.
 pub fn apply(
     store: &Arc<Store>,
     source: LayerId,
     to: Option<&Path>,
     dry_run: bool,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<ApplyOutcome> {
     let other = other_target(store, to)?;
     let target = match (&other, store.base()) {
@@ -86,6 +87,8 @@ pub fn apply(
         }
     };
     target.check()?;
+    // Held until the end: what was checked stays so, as far as other applies go.
+    let _alone = (!dry_run).then(|| host::lock(target.dir())).transpose()?;
     let new = store.snapshot(source)?;
     let old = store.view_at(LayerId::ROOT)?;
     let job = Job {
@@ -123,7 +126,7 @@ fn other_target(store: &Store, to: Option<&Path>) -> Result<Option<Base>> {
 impl Job<'_> {
     /// Keeps the content of all files of the base that will be touched. Even a further hard link
     /// changes the time by which an unchanged file is known.
-    fn preserve(&self, done: &BTreeSet<usize>, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
+    fn preserve(&self, done: &BTreeSet<usize>, progress: &mut Watch<'_>) -> Result<u64> {
         let steps = self.plan.steps.iter().enumerate();
         let open = steps.filter(|(number, _)| !done.contains(number));
         let mut files: BTreeSet<Ino> = open.filter_map(|(_, step)| step.old).collect();
@@ -138,7 +141,7 @@ impl Job<'_> {
                 done,
                 total,
                 what: "keeping files of the base",
-            });
+            })?;
         }
         self.store.sync()?;
         // Whoever was reading meanwhile may have decided to ask the base: let them finish.

@@ -3,9 +3,12 @@
 //! `docs/format.md` lists the invariants by the numbers that problems carry (I1 to I16). Damage never
 //! stops a check: what cannot be read is reported, and the check goes on behind it.
 //!
-//! A first pass takes no locks that anybody would notice. If it finds something, that may be a change
-//! made between two looks; so a second pass decides, during which operations of views wait. Contents
-//! are read only once: a run never changes.
+//! It looks at a snapshot, one moment of all tables: nothing waits for it, and nothing that is changed
+//! meanwhile can look like damage. Only the collector waits, which removes layers.
+//!
+//! **Memory.** About 160 bytes for each of half a million runs: contents are checked in stretches of
+//! so many, and the map of blocks is looked at once for each stretch. Beside that, what the changes of
+//! the largest layer name, and the names and inodes of the base that were looked at.
 
 mod base;
 mod entries;
@@ -21,14 +24,15 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::LayerId;
-use crate::kv::{Key, Table};
+use crate::kv::{Key, Kv, Table};
 use crate::layout::record::{LayerRecord, LayerState};
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
+use crate::version::{self, Version};
 
-use runs::Run;
+use runs::{Run, Window};
 
 /// Problems described one by one at most; more are only counted.
 const PROBLEMS_MAX: usize = 1000;
@@ -107,35 +111,18 @@ impl CheckReport {
 /// Looks at everything in a store and lists what is wrong with it.
 ///
 /// # Errors
-/// None for damage, which is what it looks for; those of starting at all.
-pub fn check(store: &Arc<Store>, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
+/// None for damage, which is what it looks for; those of starting at all;
+/// [`Error::Interrupted`](crate::Error::Interrupted), or what else `progress` returns.
+pub fn check(store: &Arc<Store>, progress: &mut Watch<'_>) -> Result<CheckReport> {
     let started = Instant::now();
     let _collecting = store.collecting.lock();
-    let mut checker = Checker::new(store, progress);
+    let snapshot = store.kv().snapshot()?;
+    let mut checker = Checker::new(store, &*snapshot, progress);
     checker.run();
-    let mut report = checker.report;
-    if !report.problems.is_empty() && !store.read_only() {
-        let runs = checker.runs;
-        let _structure = store.structure.lock();
-        let _moving = store.moving.write();
-        // Nobody is told of progress: who shows it may be waiting for a view that waits for this.
-        let mut silent = |_| {};
-        let mut second = Checker::new(store, &mut silent);
-        second.runs = runs;
-        second.runs_known = true;
-        second.run();
-        let mut decided = second.report;
-        let unreadable = format!("table {} ", Table::Data.name());
-        decided.problems.extend(
-            report
-                .problems
-                .into_iter()
-                .filter(|problem| problem.detail.starts_with(&unreadable)),
-        );
-        decided.counts.runs = report.counts.runs;
-        decided.counts.content_bytes = report.counts.content_bytes;
-        report = decided;
+    if let Some(error) = checker.interrupted {
+        return Err(error);
     }
+    let mut report = checker.report;
     report.elapsed_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     Ok(report)
 }
@@ -158,7 +145,11 @@ enum Place<'a> {
 /// A check under way.
 struct Checker<'a> {
     store: &'a Store,
-    progress: &'a mut dyn FnMut(Progress),
+    /// The tables at the moment that is looked at.
+    kv: &'a dyn Kv,
+    progress: &'a mut Watch<'a>,
+    /// Why to end early.
+    interrupted: Option<Error>,
     report: CheckReport,
     /// What people call the layers that must be readable.
     named: Vec<(String, LayerId)>,
@@ -168,8 +159,11 @@ struct Checker<'a> {
     holders: HashMap<LayerId, LayerId>,
     /// A layer whose entries the collector was moving into another, and that one.
     folding: Option<(LayerId, LayerId)>,
+    /// The runs of the stretch that is looked at.
     runs: HashMap<u64, Run>,
-    runs_known: bool,
+    window: Window,
+    /// How many runs make a stretch.
+    window_runs: u64,
     /// What the root layer holds; it has no changes, for it takes in the base bit by bit.
     root_names: Vec<Key>,
     root_inodes: Vec<Key>,
@@ -182,17 +176,20 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(store: &'a Store, progress: &'a mut dyn FnMut(Progress)) -> Self {
+    fn new(store: &'a Store, kv: &'a dyn Kv, progress: &'a mut Watch<'a>) -> Self {
         Self {
             store,
+            kv,
             progress,
+            interrupted: None,
             report: CheckReport::default(),
             named: Vec::new(),
             layers: BTreeMap::new(),
             holders: HashMap::new(),
             folding: None,
             runs: HashMap::new(),
-            runs_known: false,
+            window: Window::default(),
+            window_runs: runs::WINDOW_RUNS,
             root_names: Vec::new(),
             root_inodes: Vec::new(),
             root_links: Vec::new(),
@@ -206,13 +203,13 @@ impl<'a> Checker<'a> {
     fn run(&mut self) {
         self.records();
         self.forest();
-        self.all_runs();
+        self.next_runs();
         self.all_entries();
+        self.other_runs();
         self.all_changes();
         self.all_layers();
         self.base();
         self.counters();
-        self.unused_runs();
         for at in std::mem::take(&mut self.anywhere) {
             self.report.problems[at].breaks = self.breaks(Place::Anywhere);
         }
@@ -220,13 +217,19 @@ impl<'a> Checker<'a> {
 
     fn step(&mut self, what: &'static str) {
         self.done += 1;
-        if self.done.is_multiple_of(1024) {
-            (self.progress)(Progress {
+        if self.done.is_multiple_of(1024) && self.interrupted.is_none() {
+            let step = Progress {
                 done: self.done,
                 total: None,
                 what,
-            });
+            };
+            self.interrupted = (self.progress)(step).err();
         }
+    }
+
+    /// Returns the newest version of `thing` that `head` can see.
+    fn newest(&self, table: Table, thing: &[u8], head: LayerId) -> Result<Option<Version>> {
+        version::newest(self.kv, &self.store.layers, table, thing, head)
     }
 
     /// Returns whether a layer is one that the collector is taking apart.
@@ -272,7 +275,7 @@ impl<'a> Checker<'a> {
             Place::Layer(layer) => self.sees(*head, layer),
             Place::Version(table, thing, layer) => {
                 self.sees(*head, layer)
-                    && match self.store.newest(table, thing, *head) {
+                    && match self.newest(table, thing, *head) {
                         Ok(found) => found.is_none_or(|(newest, _)| newest == layer),
                         Err(_) => true,
                     }
@@ -303,7 +306,72 @@ impl<'a> Checker<'a> {
 
     /// Returns a key's value. Both the absence of one and damage are [`None`]; damage is noted.
     fn get(&mut self, table: Table, key: &[u8], place: Place<'_>) -> Option<Vec<u8>> {
-        let found = self.store.kv().get(table, key);
+        let found = self.kv.get(table, key);
         self.read(found, table.name(), place).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::{Caller, FileKind};
+    use crate::id::Ino;
+    use crate::kv::memory::MemoryKv;
+    use crate::kv::{Batch, Durability, Step};
+    use crate::store::StoreOptions;
+
+    /// Whatever the length of the stretches, all runs are looked at, each once.
+    #[test]
+    fn stretches_of_runs_make_no_difference() {
+        let dir = tempfile::tempdir().unwrap();
+        let kv = Arc::new(MemoryKv::new());
+        Store::create_in(&*kv, &StoreOptions::default()).unwrap();
+        let store = Store::open_in(dir.path(), Box::new(Arc::clone(&kv))).unwrap();
+        let view = store.view("main").unwrap();
+        for name in b'a'..b'k' {
+            let made = view.mknod(
+                Caller::ROOT,
+                Ino::ROOT,
+                &[name],
+                FileKind::Regular,
+                0o644,
+                0,
+                0,
+            );
+            let ino = made.unwrap().ino;
+            view.write(ino, 0, &[name; 9000], false).unwrap();
+            store.checkpoint("main", None, false).unwrap();
+            view.write(ino, 4096, &[name; 4096], false).unwrap();
+            view.write(ino, 0, &[name; 4096], false).unwrap();
+            view.write(ino, 0, &[name + 1; 4096], false).unwrap();
+        }
+        let look = |window_runs: u64| {
+            let mut quiet = |_| Ok(());
+            let mut checker = Checker::new(&store, store.kv(), &mut quiet);
+            checker.window_runs = window_runs;
+            checker.run();
+            checker.report
+        };
+        let whole = look(1000);
+        assert!(whole.is_clean() && whole.counts.runs > 20, "{whole:?}");
+        for window_runs in [1, 3, 7, whole.counts.runs] {
+            assert_eq!(look(window_runs), whole, "{window_runs}");
+        }
+        let mut last = None;
+        kv.scan(Table::Data, &[], &mut |key, value| {
+            last = Some((Key::from_slice(key), value.to_vec()));
+            Ok(Step::Next)
+        })
+        .unwrap();
+        let (key, mut value) = last.unwrap();
+        value[0] ^= 1;
+        let mut batch = Batch::new();
+        batch.put(Table::Data, key, value);
+        kv.write(&batch, Durability::Process).unwrap();
+        let whole = look(1000);
+        assert_eq!(whole.problems.len(), 1, "{whole:?}");
+        for window_runs in [1, 3, 7] {
+            assert_eq!(look(window_runs), whole, "{window_runs}");
+        }
     }
 }

@@ -42,7 +42,7 @@ use crate::id::LayerId;
 use crate::kv::{Batch, Durability, Step, Table};
 use crate::layout::key;
 use crate::layout::locator::Locator;
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 
 use entries::Cleared;
@@ -84,13 +84,10 @@ pub struct Collected {
 /// Operations of views, branches and checkpoints go on meanwhile. A second collection waits.
 ///
 /// # Errors
-/// Those of the store; [`Error::BadEntry`](crate::Error::BadEntry) if the changes of a dead layer are
+/// Those of the store; [`Error::Interrupted`](crate::Error::Interrupted), or what else `progress`
+/// returns; [`Error::BadEntry`](crate::Error::BadEntry) if the changes of a dead layer are
 /// damaged, which then stays. What was removed before stays removed.
-pub fn collect(
-    store: &Arc<Store>,
-    dry_run: bool,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Collected> {
+pub fn collect(store: &Arc<Store>, dry_run: bool, progress: &mut Watch<'_>) -> Result<Collected> {
     let _collecting = store.collecting.lock();
     let dead = plan::give_up(store, dry_run)?;
     let mut collected = Collected {
@@ -106,7 +103,7 @@ pub fn collect(
             done,
             total,
             what: "removing what nothing can see, in layers",
-        });
+        })?;
         cleared.push(entries::clear(store, *layer, &mut collected)?);
     }
     let kept = still_shared(store, &dead)?;
@@ -117,20 +114,16 @@ pub fn collect(
         done: dead.len() as u64,
         total,
         what: "removing what nothing can see, in layers",
-    });
+    })?;
     fold_all(store, &mut collected, progress)?;
     sweep::sweep(store, &mut collected, progress)?;
     Ok(collected)
 }
 
-fn fold_all(
-    store: &Store,
-    collected: &mut Collected,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
+fn fold_all(store: &Store, collected: &mut Collected, progress: &mut Watch<'_>) -> Result<()> {
     let dry_run = collected.dry_run;
     if !dry_run {
-        fold::resume(store, collected)?;
+        fold::resume(store, collected, progress)?;
     }
     let chains = chain::find(store)?;
     let total = Some(chains.len() as u64);
@@ -139,8 +132,8 @@ fn fold_all(
             done,
             total,
             what: "folding layers, in lines of them",
-        });
-        fold::fold(store, chain, dry_run, collected)?;
+        })?;
+        fold::fold(store, chain, dry_run, collected, progress)?;
     }
     collected.layers_live = collected
         .layers_live

@@ -42,6 +42,8 @@ pub enum ErrorKind {
     Io,
     /// An earlier write failed; nothing more is written until the store is opened again.
     Poisoned,
+    /// Whoever asked gave up: ask again.
+    Interrupted,
 }
 
 /// An error of a store, a view or a mount.
@@ -188,6 +190,17 @@ pub enum Error {
         /// What is not supported, as a noun.
         what: &'static str,
     },
+    /// Whoever asked for something long has gone away, or asked to end it.
+    #[error("interrupted: nothing was left half-done")]
+    Interrupted,
+
+    /// Another apply is changing the same directory.
+    #[error("another apply is changing '{path}'")]
+    TargetBusy {
+        /// The directory.
+        path: PathBuf,
+    },
+
     /// The store, view or mount is read-only.
     #[error("{what} is read-only")]
     ReadOnly {
@@ -258,7 +271,10 @@ impl Error {
             | Self::BadName { .. }
             | Self::BadPath { .. }
             | Self::BadInput { .. } => ErrorKind::Invalid,
-            Self::BranchBusy { .. } | Self::StoreBusy { .. } => ErrorKind::Busy,
+            Self::BranchBusy { .. } | Self::StoreBusy { .. } | Self::TargetBusy { .. } => {
+                ErrorKind::Busy
+            }
+            Self::Interrupted => ErrorKind::Interrupted,
             Self::Conflicts { .. } => ErrorKind::Conflict,
             Self::NewerFormat { .. } | Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::BaseUnavailable { source, .. } | Self::Io { source, .. } => kind_of_io(source),
@@ -287,7 +303,10 @@ impl Error {
             | Self::BadName { .. }
             | Self::BadPath { .. }
             | Self::BadInput { .. } => Errno::EINVAL,
-            Self::BranchBusy { .. } | Self::StoreBusy { .. } => Errno::EBUSY,
+            Self::BranchBusy { .. } | Self::StoreBusy { .. } | Self::TargetBusy { .. } => {
+                Errno::EBUSY
+            }
+            Self::Interrupted => Errno::EINTR,
             Self::Conflicts { .. } => Errno::EBUSY,
             Self::NewerFormat { .. } | Self::Unsupported { .. } => Errno::EOPNOTSUPP,
             // The two below keep the system's errno only where a program can act on it; anything

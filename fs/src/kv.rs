@@ -228,6 +228,12 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As [`Kv::get`].
     fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64>;
+
+    /// Returns the state at the time of the call, for reading: later writes do not show in it.
+    ///
+    /// # Errors
+    /// As [`Kv::get`].
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>>;
 }
 
 /// An engine can outlive the store that uses it, or be looked at beside it.
@@ -263,5 +269,9 @@ impl<K: Kv + ?Sized> Kv for std::sync::Arc<K> {
 
     fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
         (**self).size_bytes(table, from, to)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+        (**self).snapshot()
     }
 }

@@ -19,7 +19,7 @@ use crate::diff::{Change, ChangeKind, diff};
 use crate::entity::{LayerDelta, Place, Side, Tree};
 use crate::error::{Error, Result};
 use crate::id::{Ino, LayerId};
-use crate::progress::Progress;
+use crate::progress::Watch;
 use crate::store::Store;
 use crate::view::View;
 
@@ -103,7 +103,7 @@ pub fn merge(
     store: &Arc<Store>,
     source: &Revision,
     into: &str,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<MergeOutcome> {
     prepare(store, source, into, progress)?.finish()
 }
@@ -121,7 +121,7 @@ pub fn prepare(
     store: &Arc<Store>,
     source: &Revision,
     into: &str,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<Prepared> {
     if matches!(source, Revision::Branch { name, .. } if name == into) {
         let what = format!("'{into}' cannot be merged into itself");

@@ -1,5 +1,7 @@
 //! How far something long has come.
 
+use crate::error::Result;
+
 /// A step of something that takes long, told to whoever wants to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -10,3 +12,7 @@ pub struct Progress {
     /// What is being done, as a clause that ends with the unit.
     pub what: &'static str,
 }
+
+/// Whoever is told of each step of something long. An error from it ends that, between two steps and
+/// with nothing half-done, and is what it returns.
+pub type Watch<'a> = dyn FnMut(Progress) -> Result<()> + 'a;

@@ -315,6 +315,7 @@ fn an_interrupted_apply_is_completed_by_another() {
         let mut stop = |_: Progress| {
             assert!(left > 0, "stopped here");
             left -= 1;
+            Ok(())
         };
         let layer = head(&store);
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -425,4 +426,33 @@ fn a_store_that_lies_in_its_base_is_left_alone() {
     file(&main, at(&main, "store"), b"lock", b"broken");
     let error = to_base(&store).unwrap_err();
     assert!(matches!(error, Error::Conflicts { .. }), "{error:?}");
+}
+
+#[test]
+fn two_applies_to_one_directory_exclude_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("base");
+    fill_base(&base);
+    let target = dir.path().join("target");
+    let store = open_store(dir.path(), "store", Some(&base));
+    change_everything(&store.view("main").unwrap());
+    let layer = head(&store);
+    let mut inner = Vec::new();
+    fill_base(&target);
+    let mut meanwhile = |_: Progress| {
+        inner.push(apply(&store, layer, Some(&target), false, &mut quiet));
+        // Looking is allowed.
+        apply(&store, layer, Some(&target), true, &mut quiet)
+            .map(drop)
+            .or(Ok(()))
+    };
+    apply(&store, layer, Some(&target), false, &mut meanwhile).unwrap();
+    assert!(!inner.is_empty());
+    for refused in inner {
+        assert!(
+            matches!(refused, Err(Error::TargetBusy { .. })),
+            "{refused:?}"
+        );
+    }
+    apply(&store, layer, Some(&target), false, &mut quiet).unwrap();
 }

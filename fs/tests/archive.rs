@@ -257,6 +257,7 @@ fn a_branch_changed_during_an_import_keeps_its_change() {
         if std::mem::take(&mut once) {
             file(&main, Ino::ROOT, b"meanwhile", b"y");
         }
+        Ok(())
     })
     .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");

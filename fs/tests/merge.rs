@@ -110,7 +110,7 @@ impl Fixture {
 
     fn merge(&self) -> Result<MergeOutcome, Vec<String>> {
         let source = self.store.resolve("side").unwrap();
-        match merge(&self.store, &source, "main", &mut |_| {}) {
+        match merge(&self.store, &source, "main", &mut |_| Ok(())) {
             Ok(outcome) => Ok(outcome),
             Err(Error::Conflicts { paths }) => Err(paths),
             Err(error) => panic!("{error}"),
@@ -277,7 +277,7 @@ fn a_second_merge_knows_of_the_first() {
     let store = &fixture.store;
     let view = |branch: &str| store.view(branch).unwrap();
     let bring = |from: &str, into: &str| {
-        merge(store, &store.resolve(from).unwrap(), into, &mut |_| {}).unwrap()
+        merge(store, &store.resolve(from).unwrap(), into, &mut |_| Ok(())).unwrap()
     };
     let text = |branch: &str, path: &str| get(&view(branch), path);
     for (path, content) in [("theirs", "one"), ("gone", "soon"), ("both", "side")] {
@@ -318,14 +318,14 @@ fn a_second_merge_knows_of_the_first() {
     for checkpoint in store.checkpoints().unwrap() {
         store.checkpoint_delete(checkpoint.id).unwrap();
     }
-    collect(store, false, &mut |_| {}).unwrap();
+    collect(store, false, &mut |_| Ok(())).unwrap();
     assert!(bring("side", "main").nothing_to_do);
     put(&view("side"), "both", "anew");
     put(&view("main"), "a", "changed here");
     assert_eq!(bring("side", "main").modified, 1);
     assert_eq!(text("main", "both").unwrap(), "anew");
     assert_eq!(text("main", "gone"), None);
-    let report = check(store, &mut |_| {}).unwrap();
+    let report = check(store, &mut |_| Ok(())).unwrap();
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
@@ -347,10 +347,10 @@ fn lines_that_exchange_their_work_again_and_again_have_no_conflicts() {
             }
             drop(view);
             for into in names.into_iter().filter(|into| *into != from) {
-                merge(store, &store.resolve(from).unwrap(), into, &mut |_| {}).unwrap();
+                merge(store, &store.resolve(from).unwrap(), into, &mut |_| Ok(())).unwrap();
             }
             if n == 1 {
-                collect(store, false, &mut |_| {}).unwrap();
+                collect(store, false, &mut |_| Ok(())).unwrap();
             }
         }
     }
@@ -362,7 +362,7 @@ fn lines_that_exchange_their_work_again_and_again_have_no_conflicts() {
         }
         assert_eq!(get(&view, "main3").unwrap(), "new");
     }
-    let report = check(store, &mut |_| {}).unwrap();
+    let report = check(store, &mut |_| Ok(())).unwrap();
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
@@ -373,7 +373,7 @@ fn a_target_that_changed_meanwhile_is_left_alone() {
     let store = &fixture.store;
     put(&store.view("side").unwrap(), "theirs", "one");
     let source = store.resolve("side").unwrap();
-    let prepared = prepare(store, &source, "main", &mut |_| {}).unwrap();
+    let prepared = prepare(store, &source, "main", &mut |_| Ok(())).unwrap();
     assert!(prepared.done().is_none());
     put(&store.view("main").unwrap(), "ours", "two");
     let error = prepared.finish().unwrap_err();

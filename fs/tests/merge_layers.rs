@@ -32,7 +32,7 @@ fn fixture() -> Fixture {
 
 fn run(f: &Fixture) -> Result<MergeOutcome> {
     let side = f.store.resolve("side").unwrap();
-    merge(&f.store, &side, "main", &mut |_| {})
+    merge(&f.store, &side, "main", &mut |_| Ok(()))
 }
 
 /// Merges and checks that all that is named is a conflict, and that nothing has changed.
@@ -347,11 +347,11 @@ fn a_checkpoint_can_be_merged_and_a_branch_not_into_itself() {
     f.store.checkpoint("side", Some("first"), false).unwrap();
     side.write("new", b"2");
     let first = f.store.resolve("first").unwrap();
-    merge(&f.store, &first, "main", &mut |_| {}).unwrap();
+    merge(&f.store, &first, "main", &mut |_| Ok(())).unwrap();
     assert_eq!(f.branch("main").read("new"), b"1");
     let main = f.store.resolve("main").unwrap();
     assert!(matches!(
-        merge(&f.store, &main, "main", &mut |_| {}),
+        merge(&f.store, &main, "main", &mut |_| Ok(())),
         Err(Error::BadInput { .. })
     ));
 }
@@ -385,7 +385,7 @@ fn a_merge_that_fails_at_any_write_leaves_the_old_state() {
         // Opening writes nothing; the counters' first numbers are written by the merge.
         let store = Store::open_in(dir.path(), Box::new(faulty.clone())).unwrap();
         let source: Revision = store.resolve("side").unwrap();
-        let result = merge(&store, &source, "main", &mut |_| {});
+        let result = merge(&store, &source, "main", &mut |_| Ok(()));
         drop(store);
         let store = Store::open_in(dir.path(), Box::new(kv)).unwrap();
         let after = branch(&store, "main").tree();
@@ -425,7 +425,10 @@ fn no_bytes_of_content_are_copied() {
     branch("side").write("new", &[2; 8 << 20]);
     branch("side").write("old", &[3; 2 << 20]);
     let before = kv.len(Table::Data);
-    merge(&store, &store.resolve("side").unwrap(), "main", &mut |_| {}).unwrap();
+    merge(&store, &store.resolve("side").unwrap(), "main", &mut |_| {
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(kv.len(Table::Data), before);
     assert_eq!(branch("main").tree(), branch("side").tree());
     // What both point at stays as it is when either writes.
@@ -539,7 +542,7 @@ fn random_merges_come_out_the_same_in_both_directions() {
         fork("main2", "main");
         fork("side2", "side");
         let run = |from: &str, into: &str| {
-            merge(&store, &store.resolve(from).unwrap(), into, &mut |_| {})
+            merge(&store, &store.resolve(from).unwrap(), into, &mut |_| Ok(()))
         };
         match (run("side", "main"), run("main2", "side2")) {
             (Ok(_), Ok(_)) => {

@@ -212,7 +212,7 @@ pub fn new_store(dir: &Path, base: Option<&Path>) -> Arc<Store> {
 
 /// Checks that `check` finds nothing wrong with the store.
 pub fn assert_clean(store: &Arc<Store>) {
-    let report = check(store, &mut |_| {}).unwrap();
+    let report = check(store, &mut |_| Ok(())).unwrap();
     assert!(
         report.problems.is_empty(),
         "check found {:#?}",

@@ -172,7 +172,7 @@ impl Subject {
                 self.compare()
             }
             Op::Collect => {
-                collect(self.store(), false, &mut |_| {})?;
+                collect(self.store(), false, &mut |_| Ok(()))?;
                 self.compare()
             }
             _ => Ok(()),
@@ -210,7 +210,7 @@ impl Subject {
         if !sorted.iter().eq(self.world.branches.keys()) {
             return Err(format!("branches are {names:?}").into());
         }
-        let report = check(&store, &mut |_| {})?;
+        let report = check(&store, &mut |_| Ok(()))?;
         if !report.problems.is_empty() {
             return Err(format!("check found {:#?}", report.problems).into());
         }

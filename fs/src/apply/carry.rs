@@ -22,7 +22,7 @@ use crate::id::Ino;
 use crate::kv::{Batch, Durability, Table};
 use crate::layout::key;
 use crate::layout::record::BaseRecord;
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::{rdev, sys, tree};
 
 /// Bytes of content in memory at a time.
@@ -36,7 +36,7 @@ impl Job<'_> {
         host: &Host,
         done: &BTreeSet<usize>,
         outcome: &mut ApplyOutcome,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut Watch<'_>,
     ) -> Result<()> {
         let steps = &self.plan.steps;
         outcome.unchanged = done.len() as u64;
@@ -49,7 +49,8 @@ impl Job<'_> {
         let mut finished = 0;
         let mut tell = || {
             finished += 1;
-            progress(Progress {
+            // What was begun is completed: half of it in a directory helps nobody.
+            let _ = progress(Progress {
                 done: finished,
                 total,
                 what: "applying changes",

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{Flock, FlockArg, OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 
 use super::plan::shown;
@@ -27,11 +27,27 @@ pub(super) struct Spot {
     pub(super) path: PathBuf,
 }
 
+/// Keeps every other apply away from a directory until the lock is dropped. The kernel does it, so it
+/// holds between daemons and ends with a killed one.
+pub(super) fn lock(dir: &Path) -> Result<Flock<OwnedFd>> {
+    // A descriptor of its own: the lock belongs to it, so two applies of one process exclude each other.
+    Flock::lock(open_dir(dir)?, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => Error::TargetBusy {
+            path: dir.to_owned(),
+        },
+        errno => Error::io(format!("lock '{}'", dir.display()), errno),
+    })
+}
+
+fn open_dir(dir: &Path) -> Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    open(dir, flags, Mode::empty())
+        .map_err(|errno| Error::io(format!("open '{}'", dir.display()), errno))
+}
+
 impl Host {
     pub(super) fn open(dir: &Path) -> Result<Host> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let root = open(dir, flags, Mode::empty())
-            .map_err(|errno| Error::io(format!("open '{}'", dir.display()), errno))?;
+        let root = open_dir(dir)?;
         Ok(Host { root })
     }
 

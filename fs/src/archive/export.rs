@@ -11,7 +11,7 @@ use super::pax::{self, BLOCK, Records};
 use crate::attr::{Attr, FileKind};
 use crate::error::{Error, Result};
 use crate::id::{Ino, LayerId};
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::rdev;
 use crate::store::Store;
 use crate::tree;
@@ -52,7 +52,7 @@ pub fn export(
     store: &Arc<Store>,
     layer: LayerId,
     out: impl Write,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<ExportOutcome> {
     let view = store.snapshot(layer)?;
     let mut exporter = Exporter {
@@ -70,7 +70,7 @@ pub fn export(
             done,
             total: None,
             what: "exporting files",
-        });
+        })?;
         Ok(())
     })?;
     exporter.put(&[0; 2 * BLOCK])?;

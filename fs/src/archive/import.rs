@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::attr::{Caller, SetAttr, SetTime, Timestamp};
 use crate::error::Result;
 use crate::id::Ino;
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 use crate::view::View;
 
@@ -52,7 +52,7 @@ pub fn import(
     store: &Arc<Store>,
     branch: &str,
     input: impl Read,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<ImportOutcome> {
     let scratch = store.scratch_on(branch)?;
     let mut importer = Importer {
@@ -70,7 +70,7 @@ pub fn import(
             done,
             total: None,
             what: "importing files",
-        });
+        })?;
     }
     reader.drain()?;
     importer.set_dir_times()?;

@@ -24,7 +24,7 @@ impl Checker<'_> {
         );
         let older = at
             .parent
-            .map(|parent| self.store.newest(Table::Dentries, thing, parent));
+            .map(|parent| self.newest(Table::Dentries, thing, parent));
         let older = match older.transpose() {
             Ok(found) => found.flatten().map(|(_, value)| value),
             Err(error) => {
@@ -128,7 +128,6 @@ impl Checker<'_> {
     /// Returns an inode as a layer sees it. Damage was noted when the tables were read.
     pub(super) fn seen_inode(&self, ino: Ino, layer: LayerId) -> Option<InodeRecord> {
         let found = self
-            .store
             .newest(Table::Inodes, &key::inode(ino), layer)
             .ok()
             .flatten();
@@ -141,11 +140,7 @@ impl Checker<'_> {
     /// Returns what a name leads to.
     pub(super) fn leads(&self, dir: Ino, name: &[u8], layer: LayerId) -> Option<Ino> {
         let thing = key::dentry(dir, self.store.hash(name), name);
-        let found = self
-            .store
-            .newest(Table::Dentries, &thing, layer)
-            .ok()
-            .flatten();
+        let found = self.newest(Table::Dentries, &thing, layer).ok().flatten();
         let record = DentryRecord::decode(&found?.1).ok().flatten();
         record.map(|record| record.ino)
     }

@@ -2,7 +2,7 @@
 
 use crate::check::{Checker, Place};
 use crate::id::{BLOCK_BYTES, BlockIndex, Ino, LayerId};
-use crate::kv::Table;
+use crate::kv::{Key, Table};
 use crate::layout::key;
 use crate::layout::locator::{Locator, RUN_BLOCKS, RunOwner, RunPlace};
 
@@ -16,19 +16,59 @@ pub(super) struct Run {
     used: bool,
 }
 
+/// Runs looked at together: about 80 MiB.
+pub(super) const WINDOW_RUNS: u64 = 1 << 19;
+
+/// A stretch of table `data`, by its keys.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    from: Key,
+    /// Where the next one begins; [`None`] for the last.
+    end: Option<Key>,
+}
+
+impl Window {
+    fn holds(&self, run: &Key) -> bool {
+        *run >= self.from && self.end.as_ref().is_none_or(|end| run < end)
+    }
+}
+
 impl Checker<'_> {
-    /// Reads all runs once, in the order in which they lie on the disk.
-    pub(super) fn all_runs(&mut self) {
-        if self.runs_known {
-            for run in self.runs.values_mut() {
-                run.used = false;
-            }
-            return;
-        }
-        self.each(Table::Data, &[], &mut |checker, key, value| {
+    /// Reads the runs of the next stretch, in the order in which they lie on the disk.
+    pub(super) fn next_runs(&mut self) {
+        let from = self.window.end.take().unwrap_or_default();
+        self.runs.clear();
+        let mut count = 0;
+        let mut end = None;
+        self.each_from(Table::Data, &[], &from, &mut |checker, key, value| {
             checker.step("reading contents, in runs");
+            if count >= checker.window_runs {
+                end = Some(Key::from_slice(key));
+                return false;
+            }
+            count += 1;
             checker.note_run(key, value);
+            true
         });
+        self.window = Window { from, end };
+    }
+
+    /// Looks at the stretches after the first, whose blocks were looked at with all other entries.
+    pub(super) fn other_runs(&mut self) {
+        self.unused_runs();
+        while self.window.end.is_some() && self.interrupted.is_none() {
+            self.next_runs();
+            self.each(Table::Map, &[], &mut |checker, found, value| {
+                checker.step("looking at blocks");
+                if let Ok(layer) = key::layer_of(Table::Map, found)
+                    && let Ok(locator) = Locator::decode(value)
+                {
+                    let thing = &found[..found.len() - key::LAYER_BYTES];
+                    checker.run_at(thing, layer, &locator);
+                }
+            });
+            self.unused_runs();
+        }
     }
 
     fn note_run(&mut self, key: &[u8], value: &[u8]) {
@@ -90,21 +130,12 @@ impl Checker<'_> {
                     self.problem("I1", "an entry is damaged", error.to_string(), place);
                 }
             },
-            Locator::Run(run) => {
-                let Some(first) = block.0.checked_sub(u64::from(run.index)) else {
-                    let detail =
-                        format!("block {} of inode {ino} is {} of a run", block.0, run.index);
-                    self.problem("I8", "a run would begin before the file", detail, place);
-                    return;
-                };
-                let owner = RunOwner {
-                    layer,
-                    object: ino,
-                    first: BlockIndex(first),
-                };
-                self.run_of(thing, layer, run, owner);
+            Locator::Run(run) if block.0 < u64::from(run.index) => {
+                let detail = format!("block {} of inode {ino} is {} of a run", block.0, run.index);
+                self.problem("I8", "a run would begin before the file", detail, place);
             }
-            Locator::Shared(run, owner) => {
+            Locator::Run(_) => self.run_at(thing, layer, locator),
+            Locator::Shared(_, owner) => {
                 let holder = self.holders.get(&owner.layer).copied();
                 let holder = holder.unwrap_or(owner.layer);
                 let pinned = self.layers.get(&holder).is_some_and(|record| record.pinned);
@@ -115,8 +146,34 @@ impl Checker<'_> {
                     );
                     self.problem("I9", "a shared block may be collected", detail, place);
                 }
-                self.run_of(thing, layer, run, *owner);
+                self.run_at(thing, layer, locator);
             }
+        }
+    }
+
+    /// Checks the run in which one version of a block lies, if it is in the present stretch.
+    fn run_at(&mut self, thing: &[u8], layer: LayerId, locator: &Locator) {
+        let Ok((object, block)) = key::parse_block(thing) else {
+            return;
+        };
+        let (place, owner) = match locator {
+            Locator::Run(place) => {
+                let Some(first) = block.0.checked_sub(u64::from(place.index)) else {
+                    return;
+                };
+                let owner = RunOwner {
+                    layer,
+                    object,
+                    first: BlockIndex(first),
+                };
+                (place, owner)
+            }
+            Locator::Shared(place, owner) => (place, *owner),
+            Locator::Hole | Locator::Inline(_) | Locator::Base(..) => return,
+        };
+        let run = key::run(owner.layer, owner.object, owner.first, place.sequence);
+        if self.window.holds(&run) {
+            self.run_of(thing, layer, place, owner);
         }
     }
 
@@ -157,13 +214,13 @@ impl Checker<'_> {
     /// stretch that cannot be read on the whole, or because it was written since.
     fn fetch(&mut self, place: &RunPlace, owner: RunOwner) {
         let key = key::run(owner.layer, owner.object, owner.first, place.sequence);
-        if let Ok(Some(value)) = self.store.kv().get(Table::Data, &key) {
+        if let Ok(Some(value)) = self.kv.get(Table::Data, &key) {
             self.note_run(&key, &value);
         }
     }
 
     /// Counts what no entry points at.
-    pub(super) fn unused_runs(&mut self) {
+    fn unused_runs(&mut self) {
         let counts = &mut self.report.counts;
         for run in self.runs.values().filter(|run| !run.used) {
             counts.unused_runs += 1;

@@ -7,25 +7,45 @@ use crate::kv::{Key, Step, Table};
 /// What [`Checker::each`] calls with the key and value of each entry.
 pub(super) type Visit<'v, C> = dyn FnMut(&mut C, &[u8], &[u8]) + 'v;
 
+/// As [`Visit`]; it returns whether to go on.
+pub(super) type VisitSome<'v, C> = dyn FnMut(&mut C, &[u8], &[u8]) -> bool + 'v;
+
 impl Checker<'_> {
     /// Shows all entries of a table to `visit`. Where the engine cannot read on, that is noted, and
     /// the scan goes on behind the damage: keys begin with a number in all tables for which this is
     /// meant, and the gap is doubled until reading works again.
     pub(super) fn each(&mut self, table: Table, prefix: &[u8], visit: &mut Visit<'_, Self>) {
-        let store = self.store;
-        let mut from = Key::from_slice(prefix);
+        self.each_from(table, prefix, prefix, &mut |checker, key, value| {
+            visit(checker, key, value);
+            true
+        });
+    }
+
+    /// As [`Checker::each`], from a key on, for as long as `visit` returns true.
+    pub(super) fn each_from(
+        &mut self,
+        table: Table,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut VisitSome<'_, Self>,
+    ) {
+        let kv = self.kv;
+        let mut from = Key::from_slice(from);
         let mut gap = 1u64;
         loop {
             let mut last: Option<Key> = None;
-            let read = store.kv().scan(table, &from, &mut |key, value| {
+            let read = kv.scan(table, &from, &mut |key, value| {
                 if !key.starts_with(prefix) {
                     return Ok(Step::Stop);
                 }
                 last = Some(Key::from_slice(key));
-                visit(self, key, value);
-                Ok(Step::Next)
+                let more = visit(self, key, value) && self.interrupted.is_none();
+                Ok(if more { Step::Next } else { Step::Stop })
             });
             let Err(error) = read else { return };
+            if self.interrupted.is_some() {
+                return;
+            }
             if last.is_some() || gap == 1 {
                 let at = last.as_deref().unwrap_or(&from);
                 let detail = format!("table {} behind key {}: {error}", table.name(), hex(at));
@@ -49,7 +69,7 @@ impl Checker<'_> {
 
     /// Reads a number from `meta`.
     pub(super) fn meta_number(&self, key: &str) -> Result<Option<u64>> {
-        let value = self.store.kv().get(Table::Meta, key.as_bytes())?;
+        let value = self.kv.get(Table::Meta, key.as_bytes())?;
         Ok(value
             .and_then(|value| <[u8; 8]>::try_from(value).ok())
             .map(u64::from_le_bytes))

@@ -95,10 +95,16 @@ impl Checker<'_> {
             });
         }
         for thing in &names {
+            if self.interrupted.is_some() {
+                return;
+            }
             self.step("looking at names");
             self.name(&mut at, thing);
         }
         for ino in std::mem::take(&mut at.touched) {
+            if self.interrupted.is_some() {
+                return;
+            }
             self.step("looking at inodes");
             self.inode(&mut at, ino);
         }

@@ -17,6 +17,7 @@ use crate::layout::bitmap::{Bitmap, SEGMENT_BLOCKS};
 use crate::layout::key::{self, ChangeOf, FOLDING};
 use crate::layout::locator::{Locator, RunOwner};
 use crate::layout::record::InodeRecord;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 
 /// Entries moved in one batch: written in about a millisecond, during which operations of views wait.
@@ -41,7 +42,11 @@ pub(crate) fn interrupted(store: &Store) -> Result<Option<(LayerId, LayerId)>> {
 }
 
 /// Completes a fold that was interrupted.
-pub(super) fn resume(store: &Store, collected: &mut Collected) -> Result<()> {
+pub(super) fn resume(
+    store: &Store,
+    collected: &mut Collected,
+    progress: &mut Watch<'_>,
+) -> Result<()> {
     let Some((oldest, into)) = interrupted(store)? else {
         return Ok(());
     };
@@ -59,7 +64,7 @@ pub(super) fn resume(store: &Store, collected: &mut Collected) -> Result<()> {
     match chain {
         Some(chain) => {
             store.folding.lock().extend(&chain.folded);
-            go_on(store, &chain, false, collected)
+            go_on(store, &chain, false, collected, progress)
         }
         // Both were given up and removed meanwhile.
         None => {
@@ -76,6 +81,7 @@ pub(super) fn fold(
     chain: &Chain,
     dry_run: bool,
     collected: &mut Collected,
+    progress: &mut Watch<'_>,
 ) -> Result<()> {
     {
         let _structure = store.structure.lock();
@@ -86,10 +92,16 @@ pub(super) fn fold(
             store.folding.lock().extend(&chain.folded);
         }
     }
-    go_on(store, chain, dry_run, collected)
+    go_on(store, chain, dry_run, collected, progress)
 }
 
-fn go_on(store: &Store, chain: &Chain, dry_run: bool, collected: &mut Collected) -> Result<()> {
+fn go_on(
+    store: &Store,
+    chain: &Chain,
+    dry_run: bool,
+    collected: &mut Collected,
+    progress: &mut Watch<'_>,
+) -> Result<()> {
     for layer in &chain.folded {
         let mut fold = Fold {
             store,
@@ -99,7 +111,7 @@ fn go_on(store: &Store, chain: &Chain, dry_run: bool, collected: &mut Collected)
             batch: Batch::new(),
             inode: None,
         };
-        fold.all(collected)?;
+        fold.all(collected, progress)?;
     }
     collected.layers_folded += chain.folded.len() as u64;
     if dry_run {
@@ -162,10 +174,15 @@ struct Fold<'a> {
 }
 
 impl Fold<'_> {
-    fn all(&mut self, collected: &mut Collected) -> Result<()> {
+    fn all(&mut self, collected: &mut Collected, progress: &mut Watch<'_>) -> Result<()> {
         let all = key::changes_of_layer(self.layer);
         let mut from = all.clone();
         loop {
+            progress(Progress {
+                done: collected.entries_removed,
+                total: None,
+                what: "folding layers, entries removed",
+            })?;
             let mut changes: Vec<(Key, Vec<u8>)> = Vec::new();
             let mut weight = 0;
             let kv = self.store.kv();

@@ -17,7 +17,7 @@ use crate::kv::{Batch, Durability, Key, Step, Table};
 use crate::layout::key;
 use crate::layout::locator::{Locator, RunOwner, RunPlace};
 use crate::layout::record::LayerState;
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 
 /// Sequence numbers for which references are counted together.
@@ -32,7 +32,7 @@ const WHAT: &str = "looking for unused contents, in runs";
 pub(super) fn sweep(
     store: &Store,
     collected: &mut Collected,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut Watch<'_>,
 ) -> Result<()> {
     let end = {
         let _moving = hold(store);
@@ -41,7 +41,7 @@ pub(super) fn sweep(
     let mut done = 0;
     let mut from = 0;
     while from < end {
-        let counts = References::count(store, from, end)?;
+        let counts = References::count(store, from, end, progress)?;
         let mut pass = Pass {
             store,
             counts: &counts,
@@ -54,7 +54,7 @@ pub(super) fn sweep(
                 done,
                 total: None,
                 what: WHAT,
-            });
+            })?;
             pass.run(found, value)?;
             Ok(Step::Next)
         })?;
@@ -76,13 +76,22 @@ struct References {
 }
 
 impl References {
-    fn count(store: &Store, from: u64, end: u64) -> Result<Self> {
+    fn count(store: &Store, from: u64, end: u64, progress: &mut Watch<'_>) -> Result<Self> {
         let mut counts = Self {
             pages: BTreeMap::new(),
             from,
             end,
         };
+        let mut done = 0u64;
         store.kv().scan(Table::Map, &[], &mut |_, value| {
+            done += 1;
+            if done.is_multiple_of(1024) {
+                progress(Progress {
+                    done,
+                    total: None,
+                    what: "counting references to contents, in blocks",
+                })?;
+            }
             if let Locator::Run(place) | Locator::Shared(place, _) = Locator::decode(value)? {
                 counts.add(place.sequence);
             }

@@ -237,6 +237,11 @@ impl<K: Kv> Kv for FaultyKv<K> {
         self.reads("measure a range")?;
         self.inner.size_bytes(table, from, to)
     }
+
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+        self.reads("take a snapshot")?;
+        self.inner.snapshot()
+    }
 }
 
 /// A [`Kv`] in memory that knows what is on its imaginary disk.
@@ -346,6 +351,10 @@ impl Kv for CrashKv {
 
     fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
         self.live.size_bytes(table, from, to)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+        self.live.snapshot()
     }
 }
 

@@ -135,6 +135,10 @@ impl Kv for MemoryKv {
             .sum();
         Ok(bytes as u64)
     }
+
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+        Ok(Box::new(self.clone()))
+    }
 }
 
 fn entries_mut(tables: &mut Tables, table: Table) -> &mut Entries {

@@ -1,4 +1,4 @@
-//! The engine on disk. The only place, with `rocks/options`, that names RocksDB.
+//! The engine on disk. The only place, with the files in `rocks/`, that names RocksDB.
 //!
 //! One column family for each [`Table`], one write-ahead log for all of them: that makes a batch
 //! atomic over tables, and makes what a power cut leaves a prefix of the batches written.
@@ -12,6 +12,7 @@
 //! message about its `LOCK` file.
 
 mod options;
+mod read;
 
 use std::fmt;
 use std::fs;
@@ -20,12 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, PrefixRange, Range, ReadOptions, WriteBatch,
-    WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, DB, Range, ReadOptions, WriteBatch, WriteOptions,
 };
 
-use super::{Batch, Durability, Key, Kv, Step, Table, Visitor, Write};
+use super::{Batch, Durability, Key, Kv, Table, Visitor, Write};
 use crate::error::{Error, Result};
+
+use read::RocksSnapshot;
 
 /// What an entry of a batch takes beside key and value, at most: tag, column family, two lengths.
 const BATCH_ENTRY_OVERHEAD_BYTES: usize = 16;
@@ -225,26 +227,11 @@ impl fmt::Debug for RocksKv {
 
 impl Kv for RocksKv {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut read = ReadOptions::default();
-        // Each block of content has a checksum of its own, which the reader verifies: RocksDB's over
-        // the whole run, of which mostly one block is wanted, was more than half of a read's time.
-        read.set_verify_checksums(table != Table::Data);
-        self.db
-            .get_cf_opt(self.family(table)?, key, &read)
-            .map_err(failed_to("read"))
+        self.get_with(ReadOptions::default(), table, key)
     }
 
     fn get_many(&self, table: Table, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        let sorted = keys.is_sorted();
-        self.db
-            .batched_multi_get_cf(self.family(table)?, keys, sorted)
-            .into_iter()
-            .map(|value| {
-                value
-                    .map(|value| value.map(|v| v.to_vec()))
-                    .map_err(failed_to("read"))
-            })
-            .collect()
+        self.get_many_with(&ReadOptions::default(), table, keys)
     }
 
     fn seek(
@@ -253,51 +240,15 @@ impl Kv for RocksKv {
         from: &[u8],
         prefix_bytes: usize,
     ) -> Result<Option<(Key, Vec<u8>)>> {
-        debug_assert!(
-            prefix_bytes >= table.prefix_bytes(),
-            "filters of {} need more",
-            table.name()
-        );
-        let Some(prefix) = from.get(..prefix_bytes) else {
-            return Ok(None);
-        };
-        let mut read = ReadOptions::default();
-        // Lets the filters answer, and ends the search where the prefix ends. One entry is wanted, so
-        // read-ahead stays off, which is the default.
-        read.set_prefix_same_as_start(true);
-        if prefix_bytes > table.prefix_bytes() {
-            // The filters know a shorter prefix, or none. Without this bound the search would step over
-            // the tombstones of everything that follows.
-            read.set_iterate_range(PrefixRange(prefix));
-        }
-        let mut iter = self.db.raw_iterator_cf_opt(self.family(table)?, read);
-        iter.seek(from);
-        match iter.item() {
-            Some((key, value)) if key.starts_with(prefix) => {
-                Ok(Some((Key::from(key), value.to_vec())))
-            }
-            Some(_) => Ok(None),
-            None => iter.status().map(|()| None).map_err(failed_to("seek")),
-        }
+        self.seek_with(ReadOptions::default(), table, from, prefix_bytes)
     }
 
     fn scan(&self, table: Table, from: &[u8], visit: &mut Visitor<'_>) -> Result<()> {
-        let mut read = ReadOptions::default();
-        // A scan crosses prefixes, of which the filters know nothing.
-        read.set_total_order_seek(true);
-        let mut iter = self.db.raw_iterator_cf_opt(self.family(table)?, read);
-        iter.seek(from);
-        while let Some((key, value)) = iter.item() {
-            match visit(key, value)? {
-                Step::Next => iter.next(),
-                Step::Seek(next) => {
-                    debug_assert!(*next > *key, "a scan only goes forward");
-                    iter.seek(next);
-                }
-                Step::Stop => return Ok(()),
-            }
-        }
-        iter.status().map_err(failed_to("scan"))
+        self.scan_with(ReadOptions::default(), table, from, visit)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+        Ok(Box::new(RocksSnapshot::of(self)))
     }
 
     fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::id::{Ino, LayerId};
 use crate::layout::record::{Cut, DentryRecord, InodeRecord};
 use crate::merge::Plan;
-use crate::progress::Progress;
+use crate::progress::{Progress, Watch};
 use crate::store::Store;
 use crate::view::View;
 use crate::view::graft::Raw;
@@ -17,11 +17,7 @@ const ENTRIES_PER_BATCH: usize = 512;
 const WHAT: &str = "merging files";
 
 /// Writes the plan into `scratch`, the view of an empty layer on ours.
-pub(super) fn write(
-    plan: &Plan<'_>,
-    scratch: &View,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
+pub(super) fn write(plan: &Plan<'_>, scratch: &View, progress: &mut Watch<'_>) -> Result<()> {
     let mut writer = Writer {
         plan,
         scratch,
@@ -39,7 +35,7 @@ pub(super) fn write(
             done,
             total,
             what: WHAT,
-        });
+        })?;
         if new.contains(&entity) {
             writer.copy(entity)?;
         } else {

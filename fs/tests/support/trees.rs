@@ -7,12 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use branchpoint_fs::attr::{Caller, FileKind, SetAttr, SetTime, Timestamp, XattrMode};
+use branchpoint_fs::error::Result;
 use branchpoint_fs::id::Ino;
 use branchpoint_fs::progress::Progress;
 use branchpoint_fs::store::{Store, StoreOptions};
 use branchpoint_fs::view::View;
 
-pub(crate) fn quiet(_: Progress) {}
+pub(crate) fn quiet(_: Progress) -> Result<()> {
+    Ok(())
+}
 
 pub(crate) fn open_store(dir: &Path, name: &str, base: Option<&Path>) -> Arc<Store> {
     let path = dir.join(name);

@@ -83,14 +83,14 @@ fn each_checkpoint_has_its_own_memory_also_after_opening_again() {
     let store = open(dir.path(), &kv);
     assert_eq!(mark_in(&store, first), [1, 1]);
     assert_eq!(mark_in(&store, second), [2, 2]);
-    collect(&store, false, &mut |_| {}).unwrap();
+    collect(&store, false, &mut |_| Ok(())).unwrap();
     assert_eq!(mark_in(&store, first), [1, 1]);
     assert_clean(&store, "collected");
     let ids: Vec<_> = store.checkpoints().unwrap().iter().map(|c| c.id).collect();
     for id in ids {
         store.checkpoint_delete(id).unwrap();
     }
-    collect(&store, false, &mut |_| {}).unwrap();
+    collect(&store, false, &mut |_| Ok(())).unwrap();
     assert_clean(&store, "with both deleted");
 }
 
@@ -126,7 +126,7 @@ fn an_instant_given_up_is_no_checkpoint() {
     drop(instant);
     assert!(store.checkpoints().unwrap().is_empty());
     assert_clean(&store, "given up");
-    collect(&store, false, &mut |_| {}).unwrap();
+    collect(&store, false, &mut |_| Ok(())).unwrap();
     assert_clean(&store, "collected");
 }
 
@@ -148,7 +148,7 @@ fn operations_on_trees_do_not_see_the_annex() {
     assert_eq!(paths.len(), 1);
     assert_eq!(paths[0].path, b"other");
     drop(main);
-    let outcome = merge(&store, &side, "main", &mut |_| {}).unwrap();
+    let outcome = merge(&store, &side, "main", &mut |_| Ok(())).unwrap();
     assert_eq!((outcome.added, outcome.modified), (1, 0));
     let view = store.view("main").unwrap();
     let mut names = Vec::new();

@@ -433,7 +433,7 @@ fn notices(store: &Path, file: &Path, at: usize) -> bool {
     std::fs::write(&file, &bytes).unwrap();
     match Store::open(&copy) {
         Err(_) => true,
-        Ok(store) => match check(&store, &mut |_| {}) {
+        Ok(store) => match check(&store, &mut |_| Ok(())) {
             Err(_) => true,
             Ok(report) => report
                 .problems

@@ -37,13 +37,13 @@ fn random_histories_check_clean_and_collecting_changes_nothing_that_is_seen() {
             live(&store, &mut random, 12);
             assert_clean(&store, &format!("seed {seed}, round {round}"));
             let before = world(&store);
-            let would = collect(&store, true, &mut |_| {}).unwrap();
-            let did = collect(&store, false, &mut |_| {}).unwrap();
+            let would = collect(&store, true, &mut |_| Ok(())).unwrap();
+            let did = collect(&store, false, &mut |_| Ok(())).unwrap();
             assert_eq!(would.layers_removed, did.layers_removed);
             assert_eq!(did.layers_kept, 0);
             assert_eq!(world(&store), before, "seed {seed}, round {round}");
             assert_clean(&store, &format!("seed {seed}, round {round}, collected"));
-            let again = collect(&store, false, &mut |_| {}).unwrap();
+            let again = collect(&store, false, &mut |_| Ok(())).unwrap();
             let expected = Collected {
                 layers_live: did.layers_live,
                 ..Collected::default()
@@ -95,11 +95,13 @@ fn nothing_of_a_deleted_branch_is_left() {
     let checkpoint = store.checkpoint("other", None, false).unwrap();
     store.branch_delete("other").unwrap();
     assert_eq!(
-        collect(&store, false, &mut |_| {}).unwrap().entries_removed,
+        collect(&store, false, &mut |_| Ok(()))
+            .unwrap()
+            .entries_removed,
         0
     );
     store.checkpoint_delete(checkpoint.id).unwrap();
-    let collected = collect(&store, false, &mut |_| {}).unwrap();
+    let collected = collect(&store, false, &mut |_| Ok(())).unwrap();
     assert!(collected.bytes_freed > 50 * 300_000, "{collected:?}");
     assert_eq!(tables.map(|table| entries(&kv, table)), before);
     assert_clean(&store, "in the end");
@@ -125,19 +127,25 @@ fn what_a_view_shows_is_kept_until_it_is_dropped() {
     let new = store.view("main").unwrap();
     let delta = old.delta_inodes(&new).unwrap();
     assert_eq!(
-        collect(&store, false, &mut |_| {}).unwrap().layers_removed,
+        collect(&store, false, &mut |_| Ok(()))
+            .unwrap()
+            .layers_removed,
         0
     );
     assert_eq!(old.delta_inodes(&new).unwrap(), delta);
     drop(old);
     assert_eq!(
-        collect(&store, false, &mut |_| {}).unwrap().layers_removed,
+        collect(&store, false, &mut |_| Ok(()))
+            .unwrap()
+            .layers_removed,
         1
     );
     assert_eq!(tree(&shown), seen);
     drop(shown);
     assert_eq!(
-        collect(&store, false, &mut |_| {}).unwrap().layers_removed,
+        collect(&store, false, &mut |_| Ok(()))
+            .unwrap()
+            .layers_removed,
         1
     );
     assert!(store.view_at(second.layer).is_err());
@@ -164,18 +172,18 @@ fn a_collection_that_was_killed_is_finished_by_the_next() {
     }
     let before = world(&open(dir.path(), &Arc::new((*image).clone())));
     let whole = Arc::new((*image).clone());
-    let expected = collect(&open(dir.path(), &whole), false, &mut |_| {}).unwrap();
+    let expected = collect(&open(dir.path(), &whole), false, &mut |_| Ok(())).unwrap();
     assert!(expected.layers_removed > 3, "{expected:?}");
     for n in 1.. {
         let kv = Arc::new(FaultyKv::cut_at((*image).clone(), n));
         let store = Store::open_in(dir.path(), Box::new(Arc::clone(&kv))).unwrap();
-        let outcome = collect(&store, false, &mut |_| {});
+        let outcome = collect(&store, false, &mut |_| Ok(()));
         drop(store);
         assert_eq!(outcome.is_err(), kv.fired(), "write {n}");
         let left = Arc::new(kv.inner().clone());
         let store = open(dir.path(), &left);
         assert_clean(&store, &format!("cut at write {n}"));
-        collect(&store, false, &mut |_| {}).unwrap();
+        collect(&store, false, &mut |_| Ok(())).unwrap();
         assert_clean(&store, &format!("cut at write {n}, collected again"));
         assert_eq!(world(&store), before, "write {n}");
         for table in [
@@ -230,7 +238,7 @@ fn a_thousand_dead_layers_on_disk_are_removed() {
     let to = store.resolve(&first.id.to_string()).unwrap();
     store.rollback("main", &to, None).unwrap();
     let before = world(&store);
-    let collected = collect(&store, false, &mut |_| {}).unwrap();
+    let collected = collect(&store, false, &mut |_| Ok(())).unwrap();
     assert_eq!(collected.layers_removed, 1000, "{collected:?}");
     assert_eq!(world(&store), before);
     drop(store);
@@ -289,7 +297,7 @@ fn runs_of_a_dead_pinned_layer_stay_as_long_as_something_points_at_them() {
     store.branch_delete("other").unwrap();
     store.checkpoint_delete(checkpoint.id).unwrap();
     for _ in 0..2 {
-        let collected = collect(&store, false, &mut |_| {}).unwrap();
+        let collected = collect(&store, false, &mut |_| Ok(())).unwrap();
         assert_eq!(collected.layers_kept, 1, "{collected:?}");
         assert_clean(&store, "the owner is dead");
     }
@@ -301,7 +309,7 @@ fn runs_of_a_dead_pinned_layer_stay_as_long_as_something_points_at_them() {
     view.read(ours, 0, 4096, &mut bytes).unwrap();
     assert_eq!(bytes, [7; 4096]);
     view.unlink(Ino::ROOT, b"f").unwrap();
-    let collected = collect(&store, false, &mut |_| {}).unwrap();
+    let collected = collect(&store, false, &mut |_| Ok(())).unwrap();
     assert_eq!((collected.layers_kept, collected.layers_removed), (0, 1));
     assert_eq!(checked(&store).counts.runs, 0);
 }

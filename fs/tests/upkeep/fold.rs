@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use branchpoint_fs::Error;
 use branchpoint_fs::attr::{Caller, FileKind, SetAttr, Timestamp};
+use branchpoint_fs::check::check;
 use branchpoint_fs::collect::{Collected, collect};
 use branchpoint_fs::id::Ino;
 use branchpoint_fs::kv::Table;
@@ -55,7 +57,7 @@ fn truncate(view: &View, ino: Ino, size: u64) {
 }
 
 fn gc(store: &Arc<Store>) -> Collected {
-    collect(store, false, &mut |_| {}).unwrap()
+    collect(store, false, &mut |_| Ok(())).unwrap()
 }
 
 /// Forgets all checkpoints but the youngest and the oldest.
@@ -316,7 +318,7 @@ fn folding_that_was_killed_is_completed_by_the_next_collection() {
     for n in 1.. {
         let kv = Arc::new(FaultyKv::cut_at((*image).clone(), n));
         let store = Store::open_in(dir.path(), Box::new(Arc::clone(&kv))).unwrap();
-        let outcome = collect(&store, false, &mut |_| {});
+        let outcome = collect(&store, false, &mut |_| Ok(()));
         drop(store);
         assert_eq!(outcome.is_err(), kv.fired(), "write {n}");
         let left = Arc::new(kv.inner().clone());
@@ -359,7 +361,7 @@ fn folding_that_failed_is_completed_by_the_next_collection() {
         };
         let kv = Arc::new(FaultyKv::new((*image).clone(), Some(plan)));
         let store = Store::open_in(dir.path(), Box::new(Arc::clone(&kv))).unwrap();
-        let outcome = collect(&store, false, &mut |_| {});
+        let outcome = collect(&store, false, &mut |_| Ok(()));
         assert_eq!(outcome.is_err(), kv.fired(), "write {n}");
         assert_clean(&store, &format!("failed at write {n}"));
         gc(&store);
@@ -444,4 +446,52 @@ fn views_go_on_while_layers_are_folded() {
     assert_clean(&store, "in the end");
     drop(store);
     assert_clean(&Store::open(&path).unwrap(), "opened again");
+}
+
+/// Whoever asked for it goes away after ever more steps.
+#[test]
+fn a_collection_can_be_interrupted_at_any_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_much_to_fold(dir.path());
+    let before = world(&open(dir.path(), &Arc::new((*image).clone())));
+    for steps in (0..).step_by(7) {
+        let kv = Arc::new((*image).clone());
+        let store = open(dir.path(), &kv);
+        let mut left = steps;
+        let outcome = collect(&store, false, &mut |_| {
+            if left == 0 {
+                return Err(Error::Interrupted);
+            }
+            left -= 1;
+            Ok(())
+        });
+        assert_clean(&store, &format!("interrupted after {steps} steps"));
+        assert_eq!(world(&store), before, "{steps} steps");
+        match outcome {
+            Ok(_) => break,
+            Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
+        }
+        gc(&store);
+        assert_clean(&store, &format!("completed after {steps} steps"));
+        assert_eq!(world(&store), before, "{steps} steps");
+    }
+}
+
+#[test]
+fn looking_at_a_store_can_be_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let kv = new_memory();
+    let store = open(dir.path(), &kv);
+    let view = store.view("main").unwrap();
+    for n in 0..600u32 {
+        file(&view, format!("f{n}").as_bytes());
+    }
+    let mut told = 0;
+    let outcome = check(&store, &mut |_| {
+        told += 1;
+        Err(Error::Interrupted)
+    });
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    assert_eq!(told, 1, "nothing more is looked at");
+    assert_clean(&store, "looked at again");
 }

@@ -199,7 +199,7 @@ pub(crate) fn world(store: &Arc<Store>) -> BTreeMap<String, Tree> {
 }
 
 pub(crate) fn checked(store: &Arc<Store>) -> CheckReport {
-    check(store, &mut |_| {}).unwrap()
+    check(store, &mut |_| Ok(())).unwrap()
 }
 
 pub(crate) fn assert_clean(store: &Arc<Store>, when: &str) {

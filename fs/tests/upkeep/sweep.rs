@@ -34,7 +34,7 @@ fn content(view: &View, ino: Ino) -> Vec<u8> {
 }
 
 fn gc(store: &Arc<Store>) -> Collected {
-    collect(store, false, &mut |_| {}).unwrap()
+    collect(store, false, &mut |_| Ok(())).unwrap()
 }
 
 fn run_of_numbers() -> Vec<u8> {
@@ -162,7 +162,7 @@ fn a_dry_run_changes_nothing() {
         store.checkpoint_delete(checkpoint.id).unwrap();
     }
     let (before, counts) = (world(&store), checked(&store).counts);
-    let would = collect(&store, true, &mut |_| {}).unwrap();
+    let would = collect(&store, true, &mut |_| Ok(())).unwrap();
     assert!(would.dry_run && would.layers_folded == 11, "{would:?}");
     assert!(would.bytes_freed > 11 * 4096, "{would:?}");
     assert_eq!(checked(&store).counts, counts);

@@ -98,7 +98,7 @@ fn judge(
     worlds: &[World],
 ) -> Result<(), String> {
     let store = Store::open_in(scratch.path(), Box::new(image)).map_err(|e| format!("{e:?}"))?;
-    let report = check(&store, &mut |_| {}).map_err(|e| format!("{e:?}"))?;
+    let report = check(&store, &mut |_| Ok(())).map_err(|e| format!("{e:?}"))?;
     if !report.problems.is_empty() {
         return Err(format!("check found {:#?}", report.problems));
     }

@@ -188,6 +188,8 @@ impl From<ErrorKind> for FailureKind {
             ErrorKind::Drift => Self::Drift,
             ErrorKind::NoSpace => Self::NoSpace,
             ErrorKind::Poisoned => Self::Poisoned,
+            // Nobody is there to read it.
+            ErrorKind::Interrupted => Self::BrokenPipe,
             // ErrorKind may grow; what is not known here is at least not the user's fault.
             ErrorKind::Io | _ => Self::Io,
         }
@@ -221,6 +223,7 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::StoreBusy { pid, .. } => {
             format!("end process {pid} first; a daemon ends with `branchpoint stop`")
         }
+        Error::TargetBusy { .. } => "wait until it has ended, then apply again".to_owned(),
         Error::NewerFormat { .. } => "use a newer version of branchpoint".to_owned(),
         Error::BaseUnavailable { .. } => {
             "bring the base back to its place; the store itself is unharmed".to_owned()

@@ -49,6 +49,9 @@ fn keeps_the_promises_of_the_trait_when_flushed_all_the_time() {
         fn size_bytes(&self, table: Table, from: &[u8], to: &[u8]) -> Result<u64> {
             self.0.size_bytes(table, from, to)
         }
+        fn snapshot(&self) -> Result<Box<dyn Kv + '_>> {
+            self.0.snapshot()
+        }
     }
 
     let mut dirs = Vec::new();

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
+use branchpoint_fs::error::Error;
 use branchpoint_fs::progress::Progress;
 use serde::Serialize;
 
@@ -41,9 +42,12 @@ impl<'a> Responder<'a> {
     }
 
     /// Tells how far the operation is, not too often.
-    pub(crate) fn progress(&mut self, progress: &Progress) {
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if the client is gone: nobody waits for what is being done.
+    pub(crate) fn progress(&mut self, progress: &Progress) -> branchpoint_fs::error::Result<()> {
         if self.last_progress.elapsed() < PROGRESS_INTERVAL {
-            return;
+            return Ok(());
         }
         self.last_progress = Instant::now();
         let line = ProgressLine {
@@ -51,8 +55,10 @@ impl<'a> Responder<'a> {
             total: progress.total,
             what: progress.what.to_owned(),
         };
-        // A client that is gone notices nothing; the operation ends as it would with it.
-        drop(self.send(&Response::Progress(line)));
+        if self.channel.is_cut() || self.send(&Response::Progress(line)).is_err() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
     }
 
     /// Sends one of several results.

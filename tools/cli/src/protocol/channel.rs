@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 
 use crate::sys;
@@ -55,6 +56,17 @@ impl Channel {
     /// Lets a write fail that the other end does not take within `limit`.
     pub(crate) fn limit_writes(&self, limit: Duration) -> io::Result<()> {
         self.stream.set_write_timeout(Some(limit))
+    }
+
+    /// Returns whether the other end is gone, or takes nothing any more.
+    pub(crate) fn is_cut(&self) -> bool {
+        let mut watched = [PollFd::new(self.stream.as_fd(), PollFlags::POLLHUP)];
+        let answered = poll(&mut watched, PollTimeout::ZERO);
+        let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+        answered.is_ok()
+            && watched[0]
+                .revents()
+                .is_some_and(|events| events.intersects(gone))
     }
 
     /// Returns the next line without its end, or `None` if the other end closed between lines.
@@ -186,6 +198,14 @@ mod tests {
     fn pair() -> (Channel, Channel) {
         let (a, b) = UnixStream::pair().unwrap();
         (Channel::new(a), Channel::new(b))
+    }
+
+    #[test]
+    fn an_end_that_is_gone_is_noticed() {
+        let (a, b) = pair();
+        assert!(!a.is_cut());
+        drop(b);
+        assert!(a.is_cut());
     }
 
     const LIMIT: Option<Duration> = Some(Duration::from_millis(200));

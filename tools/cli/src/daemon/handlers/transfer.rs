@@ -33,7 +33,7 @@ pub(super) fn apply(
     let source = daemon.flushed(source)?;
     let to = to.map(|to| to.0.as_path());
     let outcome = apply::apply(&daemon.store, source.layer(), to, dry_run, &mut |step| {
-        out.progress(&step);
+        out.progress(&step)
     })?;
     let mut counts = fields(&outcome)?;
     // Sizes end with their unit.
@@ -52,7 +52,7 @@ pub(super) fn export(daemon: &Daemon, source: &Place, out: &mut Responder<'_>) -
     let file = Waiting(out.take_file()?);
     let source = daemon.flushed(&daemon.revision_at(source)?)?;
     let outcome = archive::export(&daemon.store, source.layer(), file, &mut |step| {
-        out.progress(&step);
+        out.progress(&step)
     })?;
     Ok(Outcome {
         id: None,
@@ -75,7 +75,7 @@ pub(super) fn import(daemon: &Daemon, branch: &Place, out: &mut Responder<'_>) -
             .hint("unpack the archive there with tar, or unmount the branch first"));
         }
         let outcome = archive::import(&daemon.store, &branch, file, &mut |step| {
-            out.progress(&step);
+            out.progress(&step)
         })?;
         Ok(Outcome {
             id: Some(branch.clone()),
