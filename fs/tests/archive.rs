@@ -136,17 +136,121 @@ fn archives_of_gnu_tar_of_every_format_come_in_whole() {
 }
 
 #[test]
-fn members_with_their_holes_left_out_are_refused_with_advice() {
+fn sparse_members_come_in_with_their_holes() {
+    use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();
-    std::fs::File::create(dir.path().join("holes"))
-        .unwrap()
-        .set_len(5_000_000)
-        .unwrap();
+    // Few parts fit into a header, many do not.
+    let mut want: Vec<(&str, Vec<u8>)> = Vec::new();
+    for (name, parts, end) in [
+        ("few", 3, 1 << 20),
+        ("many", 90, 4 << 20),
+        ("hole", 0, 70_000),
+    ] {
+        let path = std::fs::File::create(dir.path().join(name)).unwrap();
+        path.set_len(end).unwrap();
+        for part in 0..parts {
+            let at = part * 40_960 + 4096;
+            path.write_all_at(&[b'a' + (part % 26) as u8; 4096], at)
+                .unwrap();
+        }
+        want.push((name, std::fs::read(dir.path().join(name)).unwrap()));
+    }
+    for (number, format) in [
+        &["--format=gnu"][..],
+        &["--format=oldgnu"],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=pax", "--sparse-version=1.0"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let args = [
+            "-S",
+            "--hole-detection=raw",
+            "-cf",
+            "-",
+            "few",
+            "many",
+            "hole",
+        ];
+        let bytes = tar(dir.path(), &[format, &args[..]].concat(), b"");
+        assert!(bytes.len() < 700_000, "{format:?}: holes are left out");
+        let store = open_store(dir.path(), &format!("store{number}"), None);
+        import(&store, "main", bytes.as_slice(), &mut quiet).unwrap();
+        let view = store.view("main").unwrap();
+        assert_eq!(names(&view, Ino::ROOT).len(), 3, "{format:?}");
+        for (name, want) in &want {
+            let ino = at(&view, name);
+            assert!(content(&view, ino) == *want, "{name}, {format:?}");
+            let data = want.iter().filter(|byte| **byte != 0).count() as u64;
+            assert_eq!(
+                view.getattr(ino).unwrap().blocks * 512,
+                data,
+                "{name}, {format:?}"
+            );
+        }
+        // Cut anywhere, nothing comes in.
+        for cut in (512..bytes.len() - 10_240).step_by(20_480) {
+            let error = import(&store, "main", &bytes[..cut], &mut quiet).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Invalid,
+                "{cut}, {format:?}: {error}"
+            );
+        }
+    }
+}
+
+/// A sparse member of the old kind.
+fn sparse_member(parts: &[(u64, u64)], real_size: u64, stored: u64) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.set_path("holes").unwrap();
+    header.set_entry_type(tar::EntryType::GNUSparse);
+    header.set_size(stored);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    let octal = |number: u64| -> [u8; 12] {
+        let mut field = [0; 12];
+        field[..11].copy_from_slice(format!("{number:011o}").as_bytes());
+        field
+    };
+    let gnu = header.as_gnu_mut().unwrap();
+    gnu.realsize = octal(real_size);
+    for (field, (offset, length)) in gnu.sparse.iter_mut().zip(parts) {
+        (field.offset, field.numbytes) = (octal(*offset), octal(*length));
+    }
+    header.set_cksum();
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend(vec![
+        b'x';
+        usize::try_from(stored.next_multiple_of(512)).unwrap()
+    ]);
+    bytes.extend([0; 1024]);
+    bytes
+}
+
+#[test]
+fn sparse_members_that_contradict_themselves_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
     let store = open_store(dir.path(), "store", None);
-    for format in ["--format=gnu", "--format=pax"] {
-        let bytes = tar(dir.path(), &[format, "-S", "-cf", "-", "holes"], b"");
+    let good = sparse_member(&[(0, 512), (4096, 100)], 8000, 612);
+    import(&store, "main", good.as_slice(), &mut quiet).unwrap();
+    let before = describe(&store.view("main").unwrap());
+    for (parts, real_size, stored) in [
+        (&[(0, 512), (100, 512)][..], 8000, 1024),
+        (&[(4096, 512), (0, 512)], 8000, 1024),
+        (&[(7900, 512)], 8000, 512),
+        (&[(0, 512)], 8000, 1024),
+        (&[(0, 2048)], 8000, 1024),
+    ] {
+        let bytes = sparse_member(parts, real_size, stored);
         let error = import(&store, "main", bytes.as_slice(), &mut quiet).unwrap_err();
-        assert!(error.to_string().contains("--sparse"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{parts:?}: {error}");
+        assert!(error.to_string().contains("sparse"), "{error}");
+        assert_same(&before, &describe(&store.view("main").unwrap()));
     }
 }
 

@@ -3,6 +3,7 @@
 mod entry;
 mod place;
 mod reader;
+mod sparse;
 
 use std::io::Read;
 use std::sync::Arc;

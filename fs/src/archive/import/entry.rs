@@ -2,6 +2,7 @@
 
 use super::ImportOutcome;
 use super::reader::Head;
+use super::sparse::Sparse;
 use crate::archive::{XATTR, pax};
 use crate::attr::Timestamp;
 use crate::error::{Error, Result};
@@ -22,6 +23,8 @@ pub(super) struct Member {
     pub(super) rdev: u32,
     /// Bytes of content.
     pub(super) size: u64,
+    /// Which parts of the file they are, unless they are the whole.
+    pub(super) sparse: Option<Sparse>,
     pub(super) mtime: Timestamp,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -33,6 +36,7 @@ impl Member {
             path: raw,
             target,
             size,
+            sparse,
             extensions,
         } = head;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -41,9 +45,6 @@ impl Member {
             what: format!("archive member '{shown}' has a damaged header: {error}"),
         };
         let mut kind = header.entry_type();
-        if kind == tar::EntryType::GNUSparse {
-            return Err(sparse(&shown));
-        }
         let perm = header.mode().map_err(damaged)? & 0o7777;
         let mut uid = header.uid().map_err(damaged)?;
         let mut gid = header.gid().map_err(damaged)?;
@@ -77,9 +78,6 @@ impl Member {
                 b"mtime" => mtime = pax::parse_time(&value).ok_or_else(bad)?,
                 b"uid" => uid = number()?,
                 b"gid" => gid = number()?,
-                key if key.starts_with(b"GNU.sparse.") => {
-                    return Err(sparse(&shown));
-                }
                 key if key.starts_with(b"SCHILY.acl.") => outcome.attributes_skipped += 1,
                 key => {
                     if let Some(name) = key.strip_prefix(XATTR) {
@@ -107,18 +105,10 @@ impl Member {
             rdev,
             mtime,
             size,
+            sparse,
             xattrs,
             shown,
         })
-    }
-}
-
-fn sparse(shown: &str) -> Error {
-    Error::BadInput {
-        what: format!(
-            "archive member '{shown}' is stored with its holes left out, which cannot be read; \
-             make the archive without --sparse"
-        ),
     }
 }
 

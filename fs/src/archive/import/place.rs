@@ -179,38 +179,36 @@ impl Importer<'_> {
     }
 
     fn content(&mut self, member: &Member, ino: Ino, content: &mut impl Read) -> Result<()> {
+        let whole = [(0, member.size)];
+        let (parts, size) = match &member.sparse {
+            Some(sparse) => (sparse.parts.as_slice(), sparse.size),
+            None => (&whole[..], member.size),
+        };
         let mut buffer = vec![0; CHUNK_BYTES];
-        let mut offset = 0;
-        loop {
-            let mut filled = 0;
-            while filled < buffer.len() {
-                match content.read(&mut buffer[filled..]) {
-                    Ok(0) => break,
-                    Ok(got) => filled += got,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(failed(error)),
+        for (offset, length) in parts.iter().copied() {
+            let mut done = 0;
+            while done < length {
+                let wanted = usize::try_from(length - done).unwrap_or(CHUNK_BYTES);
+                let bytes = &mut buffer[..wanted.min(CHUNK_BYTES)];
+                match content.read_exact(bytes) {
+                    Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                        return Err(self.refuse(member, "is cut short: the archive ends inside it"));
+                    }
+                    other => other.map_err(failed)?,
                 }
+                // Zeros become a hole; the size is set below.
+                if bytes.iter().any(|byte| *byte != 0) {
+                    self.view.write(ino, offset + done, bytes, false)?;
+                }
+                done += bytes.len() as u64;
             }
-            let bytes = &buffer[..filled];
-            // Zeros become a hole; the size is set below.
-            if bytes.iter().any(|byte| *byte != 0) {
-                self.view.write(ino, offset, bytes, false)?;
-            }
-            offset += filled as u64;
-            if filled < buffer.len() {
-                break;
-            }
+            self.outcome.bytes += length;
         }
-        self.outcome.bytes += offset;
         let change = SetAttr {
-            size: Some(offset),
+            size: Some(size),
             ..SetAttr::default()
         };
-        self.view.setattr(Caller::ROOT, ino, &change)?;
-        if offset < member.size {
-            return Err(self.refuse(member, "is cut short: the archive ends inside it"));
-        }
-        Ok(())
+        self.view.setattr(Caller::ROOT, ino, &change).map(drop)
     }
 
     /// Gives a new or kept inode what the archive says of it. Owners first, for a change of owner

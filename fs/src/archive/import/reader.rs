@@ -7,6 +7,7 @@ use std::io::{self, Read};
 
 use tar::EntryType;
 
+use super::sparse::{self, Form, Sparse};
 use crate::archive::pax::{self, BLOCK};
 use crate::error::{Error, Result};
 
@@ -25,6 +26,8 @@ pub(super) struct Head {
     pub(super) target: Vec<u8>,
     /// Bytes of content, which follow.
     pub(super) size: u64,
+    /// Which parts of the file that content is, unless it is the whole.
+    pub(super) sparse: Option<Sparse>,
     /// The archive's own first, the member's after them.
     pub(super) extensions: Extensions,
 }
@@ -83,7 +86,8 @@ impl<R: Read> Reader<R> {
                             .and_then(|text| text.parse().ok())
                             .ok_or_else(|| self.bad(&"a size that is no number"))?,
                     };
-                    let path = value(b"path")
+                    let path = value(b"GNU.sparse.name")
+                        .or_else(|| value(b"path"))
                         .or(long_path)
                         .unwrap_or_else(|| header.path_bytes().into_owned());
                     let own_target = || {
@@ -93,13 +97,30 @@ impl<R: Read> Reader<R> {
                     let target = value(b"linkpath")
                         .or(long_target)
                         .unwrap_or_else(own_target);
+                    let old = header.entry_type() == EntryType::GNUSparse;
+                    let form = sparse::form(old, &extensions).map_err(|what| self.bad(&what))?;
+                    let (mut sparse, mut real_size) = (None, None);
+                    match form {
+                        Form::Whole => {}
+                        Form::InHeader => sparse = Some(self.parts_behind_header(&header)?),
+                        Form::Listed(listed) => sparse = Some(listed),
+                        Form::InContent { size } => real_size = Some(size),
+                    }
                     self.begin(size)?;
+                    if let Some(size) = real_size {
+                        sparse = Some(self.parts_in_content(size)?);
+                    }
+                    if let Some(sparse) = &sparse {
+                        let checked = sparse.check(self.left);
+                        checked.map_err(|what| self.bad(&what))?;
+                    }
                     self.members += 1;
                     return Ok(Some(Head {
                         header,
                         path,
                         target,
                         size,
+                        sparse,
                         extensions,
                     }));
                 }
@@ -134,14 +155,91 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Reads the parts of a sparse file that its header and the blocks behind it list.
+    fn parts_behind_header(&mut self, header: &tar::Header) -> Result<Sparse> {
+        let bad = "a header of a sparse file that is malformed";
+        let gnu = header.as_gnu().ok_or_else(|| self.bad(&bad))?;
+        let mut sparse = Sparse {
+            parts: Vec::new(),
+            size: gnu.real_size().map_err(|error| self.bad(&error))?,
+        };
+        let mut more = gnu.is_extended();
+        self.parts(&gnu.sparse, &mut sparse)?;
+        while more {
+            let mut block = tar::GnuExtSparseHeader::new();
+            self.fill(block.as_mut_bytes())?;
+            self.parts(&block.sparse, &mut sparse)?;
+            more = block.is_extended();
+        }
+        Ok(sparse)
+    }
+
+    fn parts(&self, list: &[tar::GnuSparseHeader], sparse: &mut Sparse) -> Result<()> {
+        for part in list.iter().filter(|part| !part.is_empty()) {
+            let offset = part.offset().map_err(|error| self.bad(&error))?;
+            let length = part.length().map_err(|error| self.bad(&error))?;
+            sparse
+                .push(offset, length)
+                .map_err(|what| self.bad(&what))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the parts of a sparse file that its content begins with: decimal numbers, a line each,
+    /// how many parts and then offset and length of each, filled up to whole blocks.
+    fn parts_in_content(&mut self, size: u64) -> Result<Sparse> {
+        let bad = "a list of parts of a sparse file that is malformed";
+        let mut numbers: Vec<u64> = Vec::new();
+        let mut line = Vec::new();
+        let mut wanted = None;
+        while wanted.is_none_or(|wanted| numbers.len() < wanted) {
+            let mut block = [0; BLOCK];
+            match self.left.checked_sub(BLOCK as u64) {
+                Some(left) => self.left = left,
+                None => return Err(self.bad(&bad)),
+            }
+            self.fill(&mut block)?;
+            for byte in block {
+                if wanted.is_some_and(|wanted| numbers.len() == wanted) {
+                    break;
+                }
+                match byte {
+                    b'\n' => {
+                        let number = sparse::number(&line).ok_or_else(|| self.bad(&bad))?;
+                        line.clear();
+                        match wanted {
+                            Some(_) => numbers.push(number),
+                            None => {
+                                let count = usize::try_from(number).ok().filter(|n| *n <= 1 << 20);
+                                wanted = Some(2 * count.ok_or_else(|| self.bad(&bad))?);
+                            }
+                        }
+                    }
+                    _ if line.len() < 20 => line.push(byte),
+                    _ => return Err(self.bad(&bad)),
+                }
+            }
+        }
+        let mut sparse = Sparse {
+            parts: Vec::new(),
+            size,
+        };
+        for [offset, length] in numbers.as_chunks::<2>().0 {
+            sparse
+                .push(*offset, *length)
+                .map_err(|what| self.bad(&what))?;
+        }
+        Ok(sparse)
+    }
+
     /// Begins a member's content.
     fn begin(&mut self, size: u64) -> Result<()> {
         let rest = size % BLOCK as u64;
         self.padding = if rest == 0 { 0 } else { BLOCK as u64 - rest };
         self.left = size;
-        match size.checked_add(self.padding) {
-            Some(_) => Ok(()),
-            None => Err(self.bad(&"a size beyond all bounds")),
+        match i64::try_from(size) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.bad(&"a size beyond all bounds")),
         }
     }
 
