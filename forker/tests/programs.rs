@@ -60,13 +60,18 @@ fn contract(program: &str) {
     verify(&scene, &place, &format!("{program}: the restored one"));
 }
 
+fn installed(program: &str, question: &str) -> bool {
+    let asked = std::process::Command::new(program).arg(question).output();
+    let installed = asked.is_ok_and(|asked| asked.status.success());
+    if !installed {
+        eprintln!("{program} is not installed: skipped");
+    }
+    installed
+}
+
 /// A program of the test's own, if what runs it is installed.
 fn with(interpreter: &str, script: &str) {
-    let found = std::process::Command::new(interpreter)
-        .arg("--version")
-        .output();
-    if !found.is_ok_and(|found| found.status.success()) {
-        eprintln!("{interpreter} is not installed: skipped");
+    if !installed(interpreter, "--version") {
         return;
     }
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
@@ -81,6 +86,25 @@ fn node_with_a_connection() {
 
 /// bash under a terminal with a stopped job, and Python with threads that holds the terminal.
 #[test]
+#[ignore = "slow on a busy machine; run it alone"]
 fn shell_with_a_stopped_job() {
     with("python3", "shell.py");
+}
+
+/// tmux with two panes.
+#[test]
+#[ignore = "slow on a busy machine; run it alone"]
+fn tmux_with_two_panes() {
+    if installed("tmux", "-V") {
+        with("python3", "panes.py");
+    }
+}
+
+/// PostgreSQL with open transactions, through a unix socket and through TCP.
+#[test]
+#[ignore = "slow on a busy machine; run it alone"]
+fn postgres_with_open_transactions() {
+    if std::path::Path::new("/usr/lib/postgresql").exists() {
+        with("python3", "database.py");
+    }
 }

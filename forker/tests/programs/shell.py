@@ -43,15 +43,10 @@ try:
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
     expect(b"prompt> ")
-    say("kept=$((6*7)); sleep 1000")
-    time.sleep(0)
-    expect(b"sleep 1000")
-    while True:
-        # The job is in the foreground when the shell has given it the terminal.
-        if os.tcgetpgrp(master) != pid:
-            break
-        time.sleep(0.01)
-    os.write(master, b"\x1a")
+    say("kept=$((6*7)); sleep 1000 & kill -STOP $!")
+    expect(b"prompt> ")
+    say("until jobs | grep Stopped; do :; done")
+    expect(b"do :; done")
     expect(b"Stopped")
     expect(b"prompt> ")
     open("ready", "w").close()
@@ -63,12 +58,15 @@ try:
     expect(b"prompt> ")
     say("fg")
     expect(b"sleep 1000")
+    end = time.time() + 50
     while os.tcgetpgrp(master) == pid:
+        if time.time() > end:
+            finish("FAILED the job does not come to the foreground")
         time.sleep(0.01)
     os.write(master, b"\x03")
     expect(b"prompt> ")
     say("history | tail -5")
-    expect(b"kept=$((6*7)); sleep 1000")
+    expect(b"kept=$((6*7)); sleep 1000 &")
     with lock:
         before = counter[0]
         if not lock.wait_for(lambda: counter[0] > before + 10, timeout=50):
