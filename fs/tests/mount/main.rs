@@ -6,6 +6,7 @@ mod flush;
 mod options;
 mod passthrough;
 mod posix;
+mod requests;
 mod session;
 mod slots;
 mod switch;
