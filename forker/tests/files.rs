@@ -52,10 +52,12 @@ fn contract(guest: &str) {
     let (scene, place) = start(guest);
     let store = Arc::new(InMemory::new());
     let taken = place.checkpoint(&store, Faults::none()).unwrap();
+    let unlinked = place.unlinked.clone();
     drop(place);
     let image = taken.snapshot.encode().unwrap();
     let snapshot = Arc::new(Snapshot::decode(&image).unwrap());
     let mut place = connected();
+    place.unlinked = unlinked;
     let parked = place
         .restore(&snapshot, &store, Twins::None, Faults::none())
         .unwrap();

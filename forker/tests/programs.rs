@@ -49,10 +49,12 @@ fn contract(program: &str) {
     let (scene, place) = start(program);
     let store = Arc::new(InMemory::new());
     let taken = place.checkpoint(&store, Faults::none()).unwrap();
+    let unlinked = place.unlinked.clone();
     drop(place);
     let image = taken.snapshot.encode().unwrap();
     let snapshot = Arc::new(Snapshot::decode(&image).unwrap());
     let mut place = connected();
+    place.unlinked = unlinked;
     let parked = place
         .restore(&snapshot, &store, Twins::None, Faults::none())
         .unwrap();

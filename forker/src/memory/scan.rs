@@ -37,21 +37,19 @@ pub fn scan(pid: i32, inside: i32, scratch: &[Range<u64>]) -> io::Result<(Addres
         if entry.path == b"[vsyscall]" {
             continue;
         }
-        if scratch
-            .iter()
-            .any(|range| range.start <= entry.start && entry.end <= range.end)
-        {
+        if scratch.iter().any(|range| overlap(&entry, range)) {
             lock_future = lock_future.or_else(|| future_lock(flags(&entry)));
-            continue;
         }
-        match entry.path.as_slice() {
-            b"[heap]" => brk_end = Some(entry.end),
-            b"[vdso]" => vdso = Some(entry.start..entry.end),
-            _ => {}
-        }
-        match refusal(&entry) {
-            Some(reason) => refuse(&mut report, inside, &entry, reason),
-            None => mappings.push(mapping(&entry, &pagemap)?),
+        for entry in without(entry, scratch) {
+            match entry.path.as_slice() {
+                b"[heap]" => brk_end = Some(entry.end),
+                b"[vdso]" => vdso = Some(entry.start..entry.end),
+                _ => {}
+            }
+            match refusal(&entry) {
+                Some(reason) => refuse(&mut report, inside, &entry, reason),
+                None => mappings.push(mapping(&entry, &pagemap)?),
+            }
         }
     }
     let mut mm = mm_fields(pid)?;
@@ -71,6 +69,31 @@ pub fn scan(pid: i32, inside: i32, scratch: &[Range<u64>]) -> io::Result<(Addres
         },
         report,
     ))
+}
+
+fn overlap(map: &Map, range: &Range<u64>) -> bool {
+    map.start < range.end && range.start < map.end
+}
+
+/// What is left of a mapping without the tracer's own ranges: the kernel joins these with anonymous
+/// memory next to them.
+fn without(map: Map, scratch: &[Range<u64>]) -> Vec<Map> {
+    scratch.iter().fold(vec![map], |parts, range| {
+        let cut = |part: Map| {
+            if !overlap(&part, range) {
+                return vec![part];
+            }
+            let (mut below, mut above) = (part.clone(), part);
+            below.end = range.start;
+            above.offset += range.end.saturating_sub(above.start);
+            above.start = range.end;
+            [below, above]
+                .into_iter()
+                .filter(|part| part.start < part.end)
+                .collect()
+        };
+        parts.into_iter().flat_map(cut).collect()
+    })
 }
 
 /// The file name that the kernel gives a mapping in `/proc/PID/map_files`.
@@ -276,4 +299,31 @@ fn crc_of(pid: i32, range: Range<u64>) -> io::Result<u32> {
     let mut bytes = vec![0; usize::try_from(pages * PAGE).map_err(io::Error::other)?];
     super::copy::read_remote(pid, range.start, &mut bytes)?;
     Ok(crc32c::crc32c(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tracers_own_pages_are_cut_out_wherever_they_lie() {
+        let text = b"10000-20000 rw-p 00000000 00:00 0 \n";
+        let parts = |scratch: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let map = maps::parse(text).unwrap().remove(0);
+            let ranges: Vec<Range<u64>> = scratch.iter().map(|(start, end)| *start..*end).collect();
+            without(map, &ranges)
+                .iter()
+                .map(|part| (part.start, part.end))
+                .collect()
+        };
+        assert_eq!(parts(&[]), [(0x10000, 0x20000)]);
+        assert_eq!(
+            parts(&[(0x20000, 0x30000), (0, 0x10000)]),
+            [(0x10000, 0x20000)]
+        );
+        assert_eq!(parts(&[(0xf000, 0x11000)]), [(0x11000, 0x20000)]);
+        let two = [(0x12000, 0x13000), (0x1f000, 0x21000)];
+        assert_eq!(parts(&two), [(0x10000, 0x12000), (0x13000, 0x1f000)]);
+        assert_eq!(parts(&[(0, 0x30000)]), []);
+    }
 }

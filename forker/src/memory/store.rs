@@ -32,6 +32,9 @@ pub struct InMemory {
 /// The first page of a run.
 type FirstPage = (ObjectId, u64);
 
+/// What [`InMemory::each`] calls.
+pub type Visit<'a, E> = dyn FnMut(ObjectId, u64, &[u8]) -> Result<(), E> + 'a;
+
 impl InMemory {
     /// An empty one.
     pub fn new() -> Self {
@@ -42,10 +45,7 @@ impl InMemory {
     ///
     /// # Errors
     /// The first one of `visit`.
-    pub fn each<E>(
-        &self,
-        visit: &mut dyn FnMut(ObjectId, u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn each<E>(&self, visit: &mut Visit<'_, E>) -> Result<(), E> {
         for ((object, first_page), bytes) in self.runs.read().iter() {
             visit(*object, *first_page, bytes)?;
         }

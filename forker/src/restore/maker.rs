@@ -1,6 +1,8 @@
 //! Processes and threads that are being made: stopped, with the runner mapped.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
 
 use crate::error::{Error, Result};
 use crate::memory::calls::{Argument, Calls, Expect};
@@ -27,6 +29,9 @@ const THREAD: i32 = libc::CLONE_VM
 
 /// How long the dying may take.
 const DEATH: Duration = Duration::from_secs(60);
+
+/// How long a number may be taken by what is gone already.
+const FREEING: Duration = Duration::from_secs(2);
 
 /// A process that is being made.
 #[derive(Debug)]
@@ -74,7 +79,17 @@ impl Made {
             // It has the same signal for its parent as its maker.
             As::Sibling => add_clone(&mut calls, libc::CLONE_PARENT, 0, inside),
         }
-        let made = self.run_clones(region, &calls)?;
+        let begin = Instant::now();
+        let made = loop {
+            match self.run_clones(region, &calls) {
+                // The kernel frees a number a moment after the process is gone from /proc.
+                Err(Error::Inside {
+                    source: Errno::EEXIST,
+                    ..
+                }) if begin.elapsed() < FREEING => std::thread::sleep(Duration::from_micros(200)),
+                made => break made?,
+            }
+        };
         match <[Stopped; 1]>::try_from(made) {
             Ok([child]) => Self::new(child),
             Err(_) => Err(Error::Gone(inside)),

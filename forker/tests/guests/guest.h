@@ -44,7 +44,9 @@ void wait_go(void);
 void sleep_ms(long ms);
 /* Milliseconds of CLOCK_MONOTONIC. */
 long now_ms(void);
-/* Writes the verdict and ends the process. */
+/* Adds a line to the file "verdict": "ok" or what failed. */
+void verdict(const char *line);
+/* Says what failed and ends the process. */
 __attribute__((noreturn)) void fail(const char *file, int line, const char *what);
 
 #define CHECK(condition)                                                               \

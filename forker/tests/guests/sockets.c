@@ -112,17 +112,25 @@ GUEST(sockets_tcp_listening)
 {
 	struct sockaddr_in address, now;
 	socklen_t length = sizeof now;
-	int listener = listen_somewhere(&address), on = 0;
+	int listener = listen_somewhere(&address);
 	ready();
 	wait_go();
 	CHECK(getsockname(listener, (void *)&now, &length) == 0 && now.sin_port == address.sin_port);
-	length = sizeof on;
-	CHECK(getsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, &length) == 0 && on == 1);
 	int client = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(client, (void *)&address, sizeof address) == 0);
 	int server = accept(listener, NULL, NULL);
 	char byte;
 	CHECK(server >= 0 && write(server, "t", 1) == 1 && read(client, &byte, 1) == 1 && byte == 't');
+}
+
+GUEST(sockets_tcp_listening_options)
+{
+	struct sockaddr_in address;
+	int listener = listen_somewhere(&address), on = 0;
+	socklen_t length = sizeof on;
+	ready();
+	wait_go();
+	CHECK(getsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, &length) == 0 && on == 1);
 }
 
 GUEST(sockets_tcp_connection)

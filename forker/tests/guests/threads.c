@@ -145,7 +145,7 @@ static void *outlive(void *argument)
 	wait_go();
 	slurp(path, stat, sizeof stat);
 	CHECK(strstr(stat, ") Z ") != NULL);
-	put_file("verdict", "ok");
+	verdict("ok\n");
 	exit(0);
 }
 

@@ -47,8 +47,8 @@ GUEST(tree_zombies)
 	ready();
 	wait_go();
 	int status;
-	CHECK(waitpid(well, &status, WNOHANG) == well && WIFEXITED(status) && WEXITSTATUS(status) == 7);
-	CHECK(waitpid(killed, &status, WNOHANG) == killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	CHECK(waitpid(well, &status, 0) == well && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	CHECK(waitpid(killed, &status, 0) == killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	CHECK(wait(&status) < 0 && errno == ECHILD);
 }
 

@@ -1,10 +1,11 @@
 //! A box that is just enough for a process tree: namespaces of its own on the host's files.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,7 +20,7 @@ use branchpoint_forker::restore::{self, Parked, Seed};
 use branchpoint_forker::snapshot::Snapshot;
 use branchpoint_forker::sys::pidfd;
 use branchpoint_forker::tree::Frozen;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::stat::Mode;
 
 fn init_program() -> &'static Path {
@@ -48,6 +49,66 @@ pub(crate) struct Box {
     /// Pid 1 inside, as seen here.
     pub(crate) init: i32,
     tracer: OwnedFd,
+    /// Files that no path leads to any more, as the view of a real box would keep them.
+    pub(crate) unlinked: Unlinked,
+}
+
+/// Files without a path, by inode number. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unlinked(Arc<Mutex<KeptFiles>>);
+
+/// Each file with the content that it had.
+type KeptFiles = HashMap<u64, (File, Vec<u8>)>;
+
+impl Unlinked {
+    /// Keeps the file that a process below `init` has open or mapped, if there is one.
+    fn find(&self, init: i32, ino: u64) -> io::Result<()> {
+        for pid in below(init) {
+            for kind in ["fd", "map_files"] {
+                let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{kind}")) else {
+                    continue;
+                };
+                for path in entries.flatten().map(|entry| entry.path()) {
+                    let found = fs::metadata(&path);
+                    if found.is_ok_and(|found| found.ino() == ino && found.is_file()) {
+                        let file = File::options().read(true).write(true).open(path)?;
+                        let mut content = vec![0; usize::try_from(file.metadata()?.len()).unwrap()];
+                        file.read_exact_at(&mut content, 0)?;
+                        self.0.lock().unwrap().insert(ino, (file, content));
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn open(&self, ino: u64, flags: i32) -> io::Result<OwnedFd> {
+        let kept = self.0.lock().unwrap();
+        let (file, _) = kept.get(&ino).ok_or(io::ErrorKind::NotFound)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // What stands there is a link, and is to be followed.
+        let flags = (OFlag::from_bits_retain(flags) - OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC;
+        Ok(nix::fcntl::open(path.as_str(), flags, Mode::empty())?)
+    }
+
+    /// Puts the content back that each file had.
+    pub(crate) fn reset(&self) {
+        for (file, content) in self.0.lock().unwrap().values() {
+            file.set_len(content.len() as u64).unwrap();
+            file.write_all_at(content, 0).unwrap();
+        }
+    }
+}
+
+/// The processes below one, as seen here.
+fn below(init: i32) -> Vec<i32> {
+    let (mut found, mut queue) = (Vec::new(), children(init));
+    while let Some(pid) = queue.pop() {
+        found.push(pid);
+        queue.extend(children(pid));
+    }
+    found
 }
 
 impl Box {
@@ -87,6 +148,7 @@ impl Box {
             answers,
             init,
             tracer,
+            unlinked: Unlinked::default(),
         }
     }
 
@@ -108,7 +170,7 @@ impl Box {
 
     /// Takes a checkpoint of everything inside.
     pub(crate) fn checkpoint(&self, store: &InMemory, faults: Faults) -> Result<Taken> {
-        let mut host = At::new(self.init);
+        let mut host = At::new(self.init, &self.unlinked);
         checkpoint::take(self.init, &mut host, store, faults)
     }
 
@@ -120,13 +182,12 @@ impl Box {
         twins: Twins,
         faults: Faults,
     ) -> Result<Parked> {
-        use std::os::fd::AsRawFd;
         let pid = self.order("seed");
         let seed = Seed {
             pid,
             tracer: self.tracer.as_raw_fd(),
         };
-        let place = std::boxed::Box::new(At::new(self.init));
+        let place = std::boxed::Box::new(At::new(self.init, &self.unlinked));
         let store: Arc<InMemory> = Arc::clone(store);
         restore::build(
             Arc::clone(snapshot),
@@ -141,33 +202,18 @@ impl Box {
 
     /// The processes inside but pid 1, as seen here.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let (mut found, mut queue) = (Vec::new(), children(self.init));
-        while let Some(pid) = queue.pop() {
-            found.push(pid);
-            queue.extend(children(pid));
-        }
-        found
+        below(self.init)
     }
 }
 
 impl Drop for Box {
     fn drop(&mut self) {
-        let inside = self.processes();
         let init = pidfd::open(self.init);
         if let Ok(init) = init {
             let _ = pidfd::signal(init.as_fd(), 9);
         }
         let _ = self.child.kill();
         self.child.wait().unwrap();
-        // What they hold (a lock, a terminal's number) is free when they are gone, not when they are
-        // killed.
-        let gone = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
-        for _ in 0..10_000 {
-            if inside.iter().all(gone) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
     }
 }
 
@@ -177,34 +223,18 @@ struct At {
     init: i32,
     root: File,
     network: File,
+    unlinked: Unlinked,
 }
 
 impl At {
-    fn new(init: i32) -> Self {
+    fn new(init: i32, unlinked: &Unlinked) -> Self {
         Self {
             init,
+            unlinked: unlinked.clone(),
             root: File::open(format!("/proc/{init}/root")).unwrap(),
             network: File::open(format!("/proc/{init}/ns/net")).unwrap(),
         }
     }
-}
-
-/// Files that no path leads to any more, as a view would keep them for its checkpoints.
-static KEPT: Mutex<BTreeMap<u64, File>> = Mutex::new(BTreeMap::new());
-
-/// Keeps a file that a process of the box has open.
-fn keep(init: i32, ino: u64) -> io::Result<OwnedFd> {
-    for pid in children(init) {
-        for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
-            let path = entry?.path();
-            if fs::metadata(&path).is_ok_and(|found| found.ino() == ino && found.is_file()) {
-                let file = File::options().read(true).write(true).open(path)?;
-                KEPT.lock().unwrap().insert(ino, file.try_clone()?);
-                return Ok(file.into());
-            }
-        }
-    }
-    Err(io::ErrorKind::NotFound.into())
 }
 
 impl Source for At {
@@ -212,8 +242,9 @@ impl Source for At {
         self.root.as_fd()
     }
 
-    fn open_inode(&self, ino: u64, _: i32) -> io::Result<OwnedFd> {
-        keep(self.init, ino)
+    fn open_inode(&self, ino: u64, flags: i32) -> io::Result<OwnedFd> {
+        self.unlinked.find(self.init, ino)?;
+        self.unlinked.open(ino, flags)
     }
 
     fn outside(&self, _: Outside) -> Option<String> {
@@ -227,6 +258,18 @@ impl Source for At {
 
 impl Host for At {
     fn instant(&mut self, _: &Frozen) -> io::Result<()> {
+        // A mapping of a file without a path is asked for at restore only.
+        for pid in below(self.init) {
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+            let deleted = maps.lines().filter(|line| line.ends_with(" (deleted)"));
+            for line in deleted.filter(|line| !line.contains(" 00:01 ")) {
+                let ino = line
+                    .split_ascii_whitespace()
+                    .nth(4)
+                    .and_then(|ino| ino.parse().ok());
+                self.unlinked.find(self.init, ino.unwrap_or(0))?;
+            }
+        }
         Ok(())
     }
 }
@@ -241,11 +284,7 @@ impl Place for At {
     }
 
     fn open_inode(&self, ino: u64, flags: i32) -> io::Result<OwnedFd> {
-        let kept = KEPT.lock().unwrap();
-        let file = kept.get(&ino).ok_or(io::ErrorKind::NotFound)?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let flags = OFlag::from_bits_retain(flags & !libc::O_NOFOLLOW);
-        Ok(open(path.as_str(), flags, Mode::empty())?)
+        self.unlinked.open(ino, flags)
     }
 
     fn pid(&self, _: i32) -> Option<i32> {

@@ -1,6 +1,7 @@
 //! What the tests of this crate share: the guest programs, and places for them to run in.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -122,8 +123,85 @@ impl Scene {
         fs::write(self.path().join("go"), "").unwrap();
     }
 
-    /// What the guest said in the end.
+    /// What the guest said in the end: `ok`, or the first thing that failed.
     pub(crate) fn verdict(&self) -> Option<String> {
-        fs::read_to_string(self.path().join("verdict")).ok()
+        let text = fs::read_to_string(self.path().join("verdict")).ok()?;
+        let failed = text.lines().find(|line| *line != "ok");
+        // A line that is being written has no end yet.
+        let said = failed.or_else(|| text.ends_with('\n').then_some("ok"));
+        said.map(str::to_owned)
     }
+
+    /// How many trees said `ok`.
+    pub(crate) fn passed(&self) -> usize {
+        let text = fs::read_to_string(self.path().join("verdict")).unwrap_or_default();
+        text.lines().filter(|line| *line == "ok").count()
+    }
+}
+
+/// The files of a scene as they were. A second name keeps each, so that it is the same file again when a
+/// guest has removed it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    names: tempfile::TempDir,
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    others: BTreeSet<PathBuf>,
+}
+
+impl Scene {
+    /// Keeps the files as they are.
+    pub(crate) fn keep(&self) -> Kept {
+        let names = tempfile::tempdir_in(self.path().parent().unwrap()).unwrap();
+        let mut kept = Kept {
+            names,
+            files: BTreeMap::new(),
+            others: BTreeSet::new(),
+        };
+        let mut paths = below(self.path());
+        paths.sort();
+        for path in paths {
+            if path.symlink_metadata().unwrap().is_file() {
+                fs::hard_link(&path, kept.names.path().join(kept.files.len().to_string())).unwrap();
+                let content = fs::read(&path).unwrap();
+                kept.files.insert(path, content);
+            } else {
+                kept.others.insert(path);
+            }
+        }
+        kept
+    }
+
+    /// Puts the files back; what has come since is removed.
+    pub(crate) fn reset(&self, kept: &Kept) {
+        for path in below(self.path()).into_iter().rev() {
+            if kept.files.contains_key(&path) || kept.others.contains(&path) {
+                continue;
+            }
+            if path.symlink_metadata().unwrap().is_dir() {
+                fs::remove_dir(path).unwrap();
+            } else {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        for (index, (path, content)) in kept.files.iter().enumerate() {
+            if !path.exists() {
+                fs::hard_link(kept.names.path().join(index.to_string()), path).unwrap();
+            }
+            if fs::read(path).unwrap() != *content {
+                fs::write(path, content).unwrap();
+            }
+        }
+    }
+}
+
+/// Everything below a directory, each after its parent.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        found.push(entry.path());
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(below(&entry.path()));
+        }
+    }
+    found
 }
