@@ -86,6 +86,22 @@ guests! {
     in_clock_nanosleep_absolute,
     in_pause,
     in_sigsuspend,
+    in_accept,
+}
+
+/// What cannot be kept is refused, and the tree goes on as if nobody had asked.
+#[test]
+fn a_tree_that_is_refused_goes_on() {
+    let (scene, place) = start("threads_without_leader");
+    let error = place
+        .checkpoint(&InMemory::new(), Faults::none())
+        .unwrap_err();
+    let Error::Refused(report) = error else {
+        panic!("{error}");
+    };
+    assert!(report.refusal().unwrap().what.contains("first thread"));
+    nobody_is_traced(&place, "refused");
+    verify(&scene, &place, "the refused one");
 }
 
 /// Restores several trees from one image, side by side.

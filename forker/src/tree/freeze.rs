@@ -21,6 +21,8 @@ use crate::trace::{Arrival, PATIENCE, Stopped};
 
 /// How long we begin again for the sake of a `vfork`.
 const LONGEST: Duration = Duration::from_secs(5);
+/// How often we begin again because a process may be about to end.
+const MOST_DYING: u32 = 20;
 /// After this we look why a thread does not stop.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -70,18 +72,26 @@ impl FrozenProcess {
 /// A thread cannot be traced or stopped; then everything runs on.
 pub fn freeze(init: i32) -> Result<Frozen> {
     let begin = Instant::now();
+    let mut dying = 0;
     loop {
         let mut attempt = Attempt::default();
-        match attempt.stop_all(init).and_then(|done| match done {
-            Done::All => attempt.settle(init).map(Some),
+        let done = attempt.stop_all(init).and_then(|done| match done {
             Done::Busy(tid) if begin.elapsed() > LONGEST => Err(Error::Unstoppable {
                 tid,
                 why: "it sleeps where nothing can interrupt it",
             }),
             Done::Busy(_) => Ok(None),
-        }) {
+            Done::Dying if dying < MOST_DYING => {
+                dying += 1;
+                Ok(None)
+            }
+            Done::All | Done::Dying => attempt.settle(init).map(Some),
+        });
+        match done {
             Ok(Some(frozen)) => return Ok(frozen),
             Ok(None) => attempt.let_go(),
+            // It was about to die while it was being stopped.
+            Err(Error::Gone(_)) if begin.elapsed() < LONGEST => attempt.let_go(),
             Err(error) => {
                 attempt.let_go();
                 return Err(error);
@@ -93,6 +103,8 @@ pub fn freeze(init: i32) -> Result<Frozen> {
 
 enum Done {
     All,
+    /// A process has lost its first thread: it is about to end, or goes on without.
+    Dying,
     /// This thread does not stop.
     Busy(i32),
 }
@@ -128,9 +140,20 @@ impl Attempt {
                 queue.extend(children(pid));
             }
             if !new {
-                return Ok(Done::All);
+                return Ok(if self.is_dying() {
+                    Done::Dying
+                } else {
+                    Done::All
+                });
             }
         }
+    }
+
+    fn is_dying(&self) -> bool {
+        self.processes.iter().any(|(pid, threads)| {
+            let stopped = |state: &State| matches!(state, State::Stopped(_));
+            threads.values().any(stopped) && !threads.get(pid).is_some_and(stopped)
+        })
     }
 
     fn ask_threads(&mut self, pid: i32) -> Result<bool> {
@@ -175,6 +198,8 @@ impl Attempt {
                 match Stopped::wait(tid, SOON)? {
                     Arrival::Stopped(stopped) => break State::Stopped(stopped),
                     Arrival::Gone => break State::Gone,
+                    // The end of a first thread is told when all others are gone.
+                    Arrival::Late if is_dead(tid) => break State::Gone,
                     // Where it sleeps so, it may be waiting for somebody whom we have stopped.
                     Arrival::Late if state_letter(tid) == Some(b'D') => return Ok(Some(tid)),
                     Arrival::Late if begin.elapsed() < PATIENCE => {}
