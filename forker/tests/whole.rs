@@ -220,18 +220,3 @@ fn storm() {
     }
     verify(&scene, &place, "the storm");
 }
-
-/// Every guest there is, for a look at the whole. Not run as a rule: each has a test where it belongs.
-#[test]
-#[ignore = "slow; a survey"]
-fn survey() {
-    let mut failed = Vec::new();
-    for guest in support::names() {
-        let result = std::panic::catch_unwind(|| contract(&guest));
-        if let Err(panic) = result {
-            let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-            failed.push(format!("{guest}: {text}"));
-        }
-    }
-    assert!(failed.is_empty(), "{failed:#?}");
-}
