@@ -2,7 +2,7 @@
 //! wait for an answer before it can forget.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,12 +22,38 @@ const INCREMENT_EPOCH: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Notifier {
     device: Arc<OwnedFd>,
+    /// Whether names can be expired all at once; found out when that is first wanted.
+    epochs: OnceLock<bool>,
 }
 
 impl Notifier {
     /// Sends through a descriptor of the session's device.
     pub(super) fn new(device: Arc<OwnedFd>) -> Self {
-        Self { device }
+        Self {
+            device,
+            epochs: OnceLock::new(),
+        }
+    }
+
+    /// With `false`, behaves as on a kernel that cannot expire all names at once.
+    pub(super) fn with_epochs(self, epochs: bool) -> Self {
+        if !epochs {
+            // It is fresh, so nothing is known yet.
+            let _ = self.epochs.set(false);
+        }
+        self
+    }
+
+    /// Says whether the kernel can expire all names at once (Linux 6.16 and newer).
+    pub(super) fn has_epochs(&self) -> Result<bool> {
+        match self.epochs.get() {
+            Some(known) => Ok(*known),
+            // Once too often does no harm: the kernel asks again for what it knew.
+            None => {
+                let can = self.expire_all_entries()?;
+                Ok(*self.epochs.get_or_init(|| can))
+            }
+        }
     }
 
     /// Returns whether the session is alive. After that, its device number may be another mount's.
@@ -40,6 +66,9 @@ impl Notifier {
     /// Makes the kernel ask again for every name, whether it knows it to exist or not. Returns false
     /// if it cannot (Linux before 6.16).
     pub(super) fn expire_all_entries(&self) -> Result<bool> {
+        if self.epochs.get() == Some(&false) {
+            return Ok(false);
+        }
         match write(&*self.device, &message(INCREMENT_EPOCH, &[])) {
             Ok(_) => Ok(true),
             Err(Errno::EINVAL) => Ok(false),

@@ -44,6 +44,9 @@ pub struct MountOptions {
     pub spin_us: u32,
     /// The kernel enforces POSIX access control lists.
     pub access_control_lists: bool,
+    /// A switch to another view makes the kernel ask again for all names at once. Off, or before
+    /// Linux 6.16: the names that it may know are expired one by one.
+    pub epochs: bool,
     /// A flush reads from the kernel's own lists what is unwritten. Off, or where that is not allowed:
     /// it looks through the open files of all processes.
     pub kernel_statistics: bool,
@@ -70,6 +73,7 @@ impl Default for MountOptions {
             clone_device: true,
             spin_us: 0,
             access_control_lists: true,
+            epochs: true,
             kernel_statistics: true,
             passthrough: true,
         }

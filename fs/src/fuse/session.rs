@@ -77,7 +77,7 @@ impl Session {
         let pace = Pace::new(Duration::from_micros(u64::from(options.spin_us)));
         let server = Server::start(&file, dispatcher, options, &agreed, Arc::new(pace));
         let server = server.map_err(failed)?;
-        let notifier = Notifier::new(file);
+        let notifier = Notifier::new(file).with_epochs(options.epochs);
         let device = Device::of(&dir)
             .map_err(|error| Error::io(format!("look at the mount '{}'", dir.display()), error))?;
         device.tune("read_ahead_kb", u64::from(options.readahead_bytes / 1024));

@@ -51,11 +51,17 @@ impl Mount {
     pub fn switch(&self, next: impl FnOnce() -> Result<Arc<View>>) -> Result<()> {
         let _one_at_a_time = self.settled.lock();
         self.flush_settled()?;
-        let outdated = self.slot.exchange(|gate| {
+        let one_by_one = !self.session.notifier.has_epochs()?;
+        let (outdated, names) = self.slot.exchange(|gate| {
+            // Afterwards the old view answers nothing any more.
+            let mut names = HashSet::new();
+            if one_by_one {
+                add_root_names(&gate.view, &mut names)?;
+            }
             let new = next()?;
-            Ok(exchange(gate, new))
+            Ok((exchange(gate, new), names))
         })?;
-        let forgotten = self.forget(&outdated);
+        let forgotten = self.forget(&outdated, names);
         self.slot.exchange(|gate| {
             gate.settling = None;
             Ok(())
@@ -64,9 +70,9 @@ impl Mount {
     }
 
     /// Steps 3 and 4.
-    fn forget(&self, outdated: &Outdated) -> Result<()> {
+    fn forget(&self, outdated: &Outdated, names: HashSet<Vec<u8>>) -> Result<()> {
         if !self.session.notifier.expire_all_entries()? {
-            self.forget_names()?;
+            self.forget_names(names)?;
         }
         for &ino in &outdated.inodes {
             self.forget_pages(ino)?;
@@ -131,26 +137,25 @@ impl Mount {
     }
 
     /// On kernels that cannot expire all names at once: every name below every directory that the
-    /// kernel knows. It finds those itself if the root's own are dropped.
-    fn forget_names(&self) -> Result<()> {
-        let view = self.slot.view();
-        let mut names: HashSet<Vec<u8>> = HashSet::new();
-        let gate = self.slot.enter();
-        let old = gate.settling.as_ref().map(|settling| settling.old.clone());
-        drop(gate);
-        for shown in [Some(view), old].into_iter().flatten() {
-            shown.readdir(Ino::ROOT, 0, &mut |entry| {
-                if entry.name != b"." && entry.name != b".." {
-                    names.insert(entry.name.clone());
-                }
-                true
-            })?;
-        }
+    /// kernel knows. It finds those itself if the root's own are dropped: `names`, which the old view
+    /// had, and those of the new one.
+    fn forget_names(&self, mut names: HashSet<Vec<u8>>) -> Result<()> {
+        add_root_names(&self.slot.view(), &mut names)?;
         let root = Ino::ROOT.0;
         names
             .iter()
             .try_for_each(|name| self.session.notifier.invalidate_entry(root, name))
     }
+}
+
+/// Adds the names in the root of `view` to `names`.
+fn add_root_names(view: &View, names: &mut HashSet<Vec<u8>>) -> Result<()> {
+    view.readdir(Ino::ROOT, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.insert(entry.name.clone());
+        }
+        true
+    })
 }
 
 /// Step 4 for one file. Failures are left: the file is being executed, or its last descriptor was

@@ -78,10 +78,11 @@ without! {
     five_threads_on_one_descriptor: threads = 5, clone_device = false;
     spinning: spin_us = 30;
     no_access_control_lists: access_control_lists = false;
+    no_epochs: epochs = false;
     no_passthrough: passthrough = false;
     everything_off: zero_message_opens = false, zero_message_creates = false,
         kill_privileges = false, writeback_cache = false, lifetime_s = 0,
         negative_entries = false, readdirplus = false, parallel_directories = false,
         cache_symlinks = false, threads = 1, clone_device = false,
-        access_control_lists = false, passthrough = false;
+        access_control_lists = false, epochs = false, passthrough = false;
 }

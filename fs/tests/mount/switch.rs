@@ -115,26 +115,38 @@ fn pages_of_a_mapping() {
 
 #[test]
 fn names_that_came_and_went() {
-    on_mount(MountOptions::default(), |f| {
-        fs::create_dir(f.path("d")).unwrap();
-        fs::write(f.path("d/stays"), "").unwrap();
-        fs::write(f.path("d/goes"), "back").unwrap();
-        fs::rename(f.path("d/stays"), f.path("d/kept")).unwrap();
-        let checkpoint = f.checkpoint();
-        fs::remove_file(f.path("d/goes")).unwrap();
-        fs::write(f.path("d/comes"), "new").unwrap();
-        fs::rename(f.path("d/kept"), f.path("d/moved")).unwrap();
-        // What the kernel now knows: that `goes` does not exist, that `comes` and `moved` do.
-        assert!(!f.path("d/goes").exists());
-        assert_eq!(names(f, "d"), ["comes", "moved"]);
-        assert_eq!(names(f, "d"), ["comes", "moved"]);
-        f.rollback(&checkpoint);
-        assert_eq!(fs::read_to_string(f.path("d/goes")).unwrap(), "back");
-        assert!(!f.path("d/comes").exists());
-        assert!(!f.path("d/moved").exists());
-        assert!(f.path("d/kept").exists());
-        assert_eq!(names(f, "d"), ["goes", "kept"]);
-    });
+    on_mount(MountOptions::default(), come_and_go);
+}
+
+/// As on a kernel before 6.16.
+#[test]
+fn names_that_came_and_went_are_expired_one_by_one() {
+    let options = MountOptions {
+        epochs: false,
+        ..MountOptions::default()
+    };
+    on_mount(options, come_and_go);
+}
+
+fn come_and_go(f: &Fixture) {
+    fs::create_dir(f.path("d")).unwrap();
+    fs::write(f.path("d/stays"), "").unwrap();
+    fs::write(f.path("d/goes"), "back").unwrap();
+    fs::rename(f.path("d/stays"), f.path("d/kept")).unwrap();
+    let checkpoint = f.checkpoint();
+    fs::remove_file(f.path("d/goes")).unwrap();
+    fs::write(f.path("d/comes"), "new").unwrap();
+    fs::rename(f.path("d/kept"), f.path("d/moved")).unwrap();
+    // What the kernel now knows: that `goes` does not exist, that `comes` and `moved` do.
+    assert!(!f.path("d/goes").exists());
+    assert_eq!(names(f, "d"), ["comes", "moved"]);
+    assert_eq!(names(f, "d"), ["comes", "moved"]);
+    f.rollback(&checkpoint);
+    assert_eq!(fs::read_to_string(f.path("d/goes")).unwrap(), "back");
+    assert!(!f.path("d/comes").exists());
+    assert!(!f.path("d/moved").exists());
+    assert!(f.path("d/kept").exists());
+    assert_eq!(names(f, "d"), ["goes", "kept"]);
 }
 
 #[test]
