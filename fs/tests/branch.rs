@@ -830,3 +830,38 @@ fn a_file_without_names_stays_while_a_mount_that_holds_it_is_away() {
     let report = branchpoint_fs::check::check(&store, &mut |_| Ok(())).unwrap();
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
+
+#[test]
+fn a_successor_takes_the_place_of_a_branch_while_both_are_in_use() {
+    let (store, _) = new_store();
+    let main = store.view("main").unwrap();
+    let a = touch(&main, "a");
+    let first = store.checkpoint("main", None, false).unwrap();
+    let late = touch(&main, "late");
+    store.branch_create("next", &point(&first)).unwrap();
+    let next = store.view("next").unwrap();
+    let taken = store.branch_replace("main", "next", Some("main"));
+    assert!(matches!(taken, Err(Error::BranchExists { .. })));
+    let nobody = store.branch_replace("main", "nobody", None);
+    assert!(matches!(nobody, Err(Error::NoSuchBranch { .. })));
+
+    store.branch_replace("main", "next", Some("kept")).unwrap();
+    assert!(store.branch("next").is_err());
+    assert_eq!(store.branch("main").unwrap().head, next.head());
+    assert_eq!(store.branch("kept").unwrap().head, main.head());
+    // Whoever works in one of them goes on there, and is found under its new name.
+    assert!(Arc::ptr_eq(&store.view("main").unwrap(), &next));
+    assert!(Arc::ptr_eq(&store.view("kept").unwrap(), &main));
+    assert_eq!(next.branch().as_deref(), Some("main"));
+    assert_eq!(main.branch().as_deref(), Some("kept"));
+    assert!(main.getattr(late).is_ok() && next.getattr(a).is_ok());
+    assert!(next.getattr(late).is_err());
+
+    // Without a name for what is left, it goes on until it is let go of.
+    store.branch_create("third", &point(&first)).unwrap();
+    store.branch_replace("main", "third", None).unwrap();
+    assert_eq!(next.branch(), None);
+    touch(&next, "unseen");
+    let main = store.view("main").unwrap();
+    assert!(main.lookup(Ino::ROOT, b"unseen").is_err());
+}

@@ -92,6 +92,57 @@ impl Store {
         Ok(BranchInfo::new(new, &record))
     }
 
+    /// Lets `successor` take the place, and the name, of `branch` in one step. With `keep`, what `branch` was
+    /// becomes a branch of that name; without, it is the collector's. Views of both stay what they show.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBranch`], [`Error::BadName`] and [`Error::BranchExists`] for `keep`, and those of every
+    /// write.
+    pub fn branch_replace(&self, branch: &str, successor: &str, keep: Option<&str>) -> Result<()> {
+        if let Some(keep) = keep {
+            name::check_branch(keep)?;
+        }
+        let _structure = self.structure.lock();
+        let old = self.branch_record(branch)?;
+        let new = self.branch_record(successor)?;
+        if let Some(keep) = keep {
+            self.require_free_name(keep)?;
+        }
+        let mut change = Change::new(self);
+        change.delete_branch(successor);
+        change.put_branch(
+            branch,
+            &BranchRecord {
+                created_us: old.created_us,
+                ..new
+            },
+        );
+        if let Some(keep) = keep {
+            change.put_branch(
+                keep,
+                &BranchRecord {
+                    created_us: now_us(),
+                    ..old
+                },
+            );
+        }
+        change.commit(Durability::Process)?;
+        let mut views = self.views.lock();
+        let left = views.remove(branch).and_then(|view| view.upgrade());
+        let next = views.remove(successor).and_then(|view| view.upgrade());
+        if let Some(view) = left {
+            view.set_branch(keep.map(str::to_owned));
+            if let Some(keep) = keep {
+                views.insert(keep.to_owned(), Arc::downgrade(&view));
+            }
+        }
+        if let Some(view) = next {
+            view.set_branch(Some(branch.to_owned()));
+            views.insert(branch.to_owned(), Arc::downgrade(&view));
+        }
+        Ok(())
+    }
+
     /// Deletes a branch. Its checkpoints stay; what only its head held is the collector's.
     ///
     /// # Errors
