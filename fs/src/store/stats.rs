@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ impl Store {
             layers_dead,
             views: u64::try_from(views).unwrap_or(u64::MAX),
             table_bytes,
-            disk_bytes: dir_bytes(&self.dir)?,
+            disk_bytes: dir_bytes(&self.dir, None)?,
         })
     }
 
@@ -95,9 +96,16 @@ impl Store {
 }
 
 /// Returns the sizes of all files below `dir`. The engine removes files at any time, so what is
-/// gone when it is looked at counts nothing.
-fn dir_bytes(dir: &Path) -> Result<u64> {
+/// gone when it is looked at counts nothing, and neither does what is mounted there: `device` is that of
+/// the directory above.
+fn dir_bytes(dir: &Path, device: Option<u64>) -> Result<u64> {
     let failed = |error| Error::io(format!("read '{}'", dir.display()), error);
+    let Some(own) = unless_gone(fs::symlink_metadata(dir)).map_err(failed)? else {
+        return Ok(0);
+    };
+    if device.is_some_and(|device| device != own.dev()) {
+        return Ok(0);
+    }
     let Some(entries) = unless_gone(fs::read_dir(dir)).map_err(failed)? else {
         return Ok(0);
     };
@@ -110,7 +118,7 @@ fn dir_bytes(dir: &Path) -> Result<u64> {
             continue;
         };
         bytes += if meta.is_dir() {
-            dir_bytes(&entry.path())?
+            dir_bytes(&entry.path(), Some(own.dev()))?
         } else {
             meta.len()
         };
