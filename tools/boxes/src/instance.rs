@@ -228,8 +228,8 @@ impl Instance {
         self.process(&Order::Adopt { session, pid }, &[])
     }
 
-    /// Makes a stopped child of init from which a process tree can be rebuilt: it has all of init's rights, no filter,
-    /// no session of its own, and nothing open but `given`, as [`SEED_FD`](crate::SEED_FD). Continued, it ends.
+    /// Makes a child of init from which a process tree can be rebuilt: it waits, has all of init's rights, no filter,
+    /// no session of its own, and nothing open but `given`, as [`SEED_FD`](crate::SEED_FD).
     ///
     /// # Errors
     /// [`Error::System`], [`Error::Ended`].

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
 use self::ring::Ring;
 pub use self::table::{Kind, Sessions};
@@ -39,6 +40,21 @@ pub struct Ends {
     pub output: Option<OwnedFd>,
     /// Where errors come from.
     pub errors: Option<OwnedFd>,
+}
+
+/// What a checkpoint keeps of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its number in the box.
+    pub number: u32,
+    /// Its command.
+    pub title: String,
+    /// Whether it has a terminal.
+    pub is_terminal: bool,
+    /// The size of that, in lines and characters.
+    pub size: (u16, u16),
+    /// Its process, as the box numbers it.
+    pub pid: i32,
 }
 
 /// One command of a box.
@@ -137,6 +153,19 @@ impl Session {
             status: state.status,
             output_bytes: state.ring.total(),
         }
+    }
+
+    /// Returns what a checkpoint keeps of it; nothing if its command has ended.
+    pub fn kept(&self) -> Option<Kept> {
+        let state = self.state.lock();
+        let process = state.process.as_ref().filter(|_| state.status.is_none())?;
+        Some(Kept {
+            number: self.number,
+            title: self.title.clone(),
+            is_terminal: self.is_terminal,
+            size: state.size,
+            pid: process.pid,
+        })
     }
 
     /// Returns what came out of it lately, oldest first.

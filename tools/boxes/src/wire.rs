@@ -70,7 +70,7 @@ pub(crate) enum Order {
     },
     /// Take the process `pid` (as init sees it), a child of init, for that of `session`.
     Adopt { session: u32, pid: i32 },
-    /// Make a stopped child that can become anything, with the descriptor that comes along as
+    /// Make a waiting child that can become anything, with the descriptor that comes along as
     /// [`SEED_FD`].
     Seed,
     /// Make the terminal number `number`.

@@ -8,6 +8,8 @@ use clap_complete::Shell;
 
 use crate::exit;
 
+pub(crate) mod boxes;
+
 /// Checkpoint, branch and roll back a directory tree in less than a millisecond.
 ///
 /// A store holds all states of a tree. Its branches can be mounted like any filesystem, worked in with
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Checkpoint(Checkpoint),
     Rollback(Rollback),
     Switch(Switch),
+    #[command(subcommand, name = "box")]
+    Boxes(boxes::BoxCommand),
     Log(Log),
     Diff(Diff),
     Merge(Merge),
@@ -388,9 +392,11 @@ pub(crate) struct Serve {
 }
 
 /// Ends the daemon: writes everything to disk and removes its mounts
+///
+/// Refuses while boxes run or mounts are in use.
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
-    /// Detaches mounts that programs are using instead of refusing
+    /// Ends boxes, and detaches mounts that programs are using, instead of refusing
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod archive;
+mod boxes;
 mod branch;
 mod check;
 mod checkpoint;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit> {
         Command::Branch(command) => branch::run(&context, command),
         Command::Checkpoint(args) => checkpoint::run(&context, args),
         Command::Rollback(args) => rollback::run(&context, args),
+        Command::Boxes(command) => boxes::run(&context, command),
         Command::Log(_) => log::run(&context),
         Command::Diff(args) => diff::run(&context, args),
         Command::Merge(args) => merge::run(&context, args),

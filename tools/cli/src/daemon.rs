@@ -3,13 +3,15 @@
 //! ```text
 //! main thread   opens the store, listens, accepts, waits for a signal or `stop`, shuts down
 //! session       a thread a connection: reads requests, calls a handler, writes the answer
+//! boxes         for each, one that listens to its first process, one a session, one a forwarded port
 //! mounts        the threads of the kernel adapter, one group a mount
 //! sync          puts on the disk every few seconds what was acknowledged
 //! ```
 //!
-//! Lock order: the names of branches ([`locks`]), sorted; then one mount; then whatever the
+//! Lock order: one box; then the names of branches ([`locks`]), sorted; then one mount; then whatever the
 //! library takes. The table of mounts is taken for a moment and never while waiting.
 
+mod boxes;
 mod find;
 mod handlers;
 mod holders;
@@ -40,9 +42,12 @@ use crate::protocol::path::{ShownPath, printable_path};
 use crate::protocol::reply::{Readiness, Serving};
 use crate::{logger, sys};
 
+use boxes::Boxes;
 use locks::Locks;
 use mounts::Mounts;
 use server::Server;
+
+pub(crate) use boxes::BOX_INIT;
 
 /// What all sessions of a daemon share.
 #[derive(Debug)]
@@ -50,6 +55,7 @@ pub(crate) struct Daemon {
     store: Arc<Store>,
     mounts: Mounts,
     locks: Locks,
+    boxes: Boxes,
     started: Instant,
     /// Set when no more requests are taken.
     stopping: AtomicBool,
@@ -99,9 +105,11 @@ fn start(store: &Path) -> Result<(Server, Vec<String>)> {
     let signals = server::Wake::on_signals()?;
     let store = Store::open(store)?;
     let stale = stale::remove(store.dir())?;
+    let boxes = Boxes::open(store.dir())?;
     let daemon = Arc::new(Daemon {
         mounts: Mounts::default(),
         locks: Locks::default(),
+        boxes,
         started: Instant::now(),
         stopping: AtomicBool::new(false),
         store,

@@ -11,7 +11,11 @@ Exit codes:
   1   refused or failed
   2   wrong usage
   3   conflict: both sides changed the same thing
-  70  a bug in Branchpoint";
+  70  a bug in Branchpoint
+  125 Branchpoint failed where it should have run a command in a box
+  126 the command for a box is no program
+  127 the command for a box is not there
+  N   what the command in a box ended with, or 128 and the number of the signal that killed it";
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(crate) enum Exit {
     Conflict,
     /// A bug in Branchpoint.
     Internal,
+    /// As a command in a box did.
+    Status(u8),
 }
 
 impl Exit {
@@ -37,6 +43,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Conflict => 3,
             Self::Internal => 70,
+            Self::Status(status) => status,
         }
     }
 }
@@ -55,6 +62,8 @@ impl From<FailureKind> for Exit {
             FailureKind::Usage => Self::Usage,
             FailureKind::Conflict => Self::Conflict,
             FailureKind::Internal => Self::Internal,
+            FailureKind::NoSuchCommand => Self::Status(127),
+            FailureKind::NotExecutable => Self::Status(126),
             FailureKind::NotFound
             | FailureKind::Exists
             | FailureKind::Invalid

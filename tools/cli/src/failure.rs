@@ -47,6 +47,10 @@ pub(crate) enum FailureKind {
     Declined,
     /// The reader of the output is gone.
     BrokenPipe,
+    /// There is no command of that name in the box.
+    NoSuchCommand,
+    /// The command in the box is no program.
+    NotExecutable,
     /// A bug in Branchpoint.
     Internal,
 }
@@ -171,6 +175,34 @@ impl From<Error> for Failure {
             hint,
             conflicts,
         }
+    }
+}
+
+impl From<branchpoint_boxes::error::Error> for Failure {
+    fn from(error: branchpoint_boxes::error::Error) -> Self {
+        use branchpoint_boxes::error::Error;
+        let source = error.source();
+        let kind = match &error {
+            Error::NotStarted {
+                not_found: true, ..
+            } => FailureKind::NoSuchCommand,
+            Error::NotStarted { .. } => FailureKind::NotExecutable,
+            Error::NoCgroups | Error::NoController { .. } => FailureKind::Unsupported,
+            Error::NoSuchUser { .. } => FailureKind::NotFound,
+            Error::Ended | Error::TimedOut { .. } => FailureKind::Busy,
+            Error::System { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                FailureKind::Busy
+            }
+            Error::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                FailureKind::Denied
+            }
+            // Error may grow.
+            _ => FailureKind::Io,
+        };
+        let mut failure = Self::new(kind, error.to_string());
+        failure.causes.extend(source.map(ToString::to_string));
+        failure.hint = error.way_out().map(str::to_owned);
+        failure
     }
 }
 

@@ -33,6 +33,14 @@ use failure::{Failure, FailureKind};
 use output::Output;
 
 fn main() -> ExitCode {
+    // How the daemon starts the first process of a box, in namespaces without most of what follows.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == daemon::BOX_INIT)
+    {
+        let status = branchpoint_boxes::init::main();
+        return ExitCode::from(u8::try_from(status).unwrap_or(1));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misused(&error).into(),

@@ -4,8 +4,9 @@
 //! accepts, so that a client which hears nothing knows that nothing of it was carried out. A client
 //! sends `{"version":1,"request":{…}}`; the daemon answers with any number of `progress` and `item`
 //! lines and then exactly one `done` or `failed` line. A connection may carry several requests,
-//! one after the other. A descriptor that a request needs (`export`, `import`) travels beside
-//! its line as `SCM_RIGHTS`, so that the bytes of an archive never go through JSON.
+//! one after the other. A descriptor that a request needs (`export`, `import`; for commands in boxes the
+//! stream over which terminal and daemon talk) travels beside its line as `SCM_RIGHTS`, so that bytes
+//! never go through JSON.
 //!
 //! The version changes when a peer of another version could misunderstand; the daemon answers
 //! only its own, except that [`Request::Stop`] is understood whatever the version, so that a new
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::failure::{Failure, FailureKind};
 
 pub(crate) mod base64;
+pub(crate) mod boxes;
 pub(crate) mod channel;
 pub(crate) mod path;
 pub(crate) mod reply;
@@ -153,6 +155,8 @@ pub(crate) enum Request {
         /// Keeps what is left behind as a branch of this name.
         keep: Option<String>,
     },
+    /// Something about boxes.
+    Boxes(boxes::BoxRequest),
     /// The tree of branches and checkpoints, one node an item.
     Log {},
     /// What differs between two states, one change an item.

@@ -9,11 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::prctl::set_no_new_privs;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{
-    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, getpid, pipe2, setgroups,
-    setresgid, setresuid, setsid,
+    Gid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pause, pipe2, setgroups, setresgid,
+    setresuid, setsid,
 };
 
 use super::{Init, users};
@@ -244,24 +243,31 @@ fn execute(command: &Command) -> io::Error {
     result
 }
 
-/// Makes a child that has stopped itself, with the first of `fds` as [`SEED_FD`], nothing else open and all
-/// of init's rights.
+/// Makes a child that waits, with the first of `fds` as [`SEED_FD`], nothing else open and all of init's rights.
 pub(super) fn seed(init: &Init<'_>, fds: Vec<OwnedFd>) -> io::Result<Child> {
     let given = fds
         .into_iter()
         .next()
         .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+    let (heard, said) = pipe2(OFlag::O_CLOEXEC)?;
     let Some(child) = sys::clone::fork_into(init.tree.as_fd())? else {
-        // Whether it goes on without a tracer or failed, there is nothing for it to do.
-        sys::clone::exit_now(i32::from(be_seed(&given).is_err()));
+        // Closing everything is what it says when it is ready.
+        if let Err(reason) = be_seed(&given) {
+            let errno = reason.raw_os_error().unwrap_or(libc::EIO);
+            drop(File::from(said).write_all(&errno.to_ne_bytes()));
+        }
+        sys::clone::exit_now(1);
     };
-    match waitpid(Pid::from_raw(child.pid), Some(WaitPidFlag::WUNTRACED))? {
-        WaitStatus::Stopped(..) => Ok(child),
-        _ => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+    drop(said);
+    let mut errno = [0; 4];
+    match File::from(heard).read_exact(&mut errno) {
+        Err(reason) if reason.kind() == io::ErrorKind::UnexpectedEof => Ok(child),
+        Err(reason) => Err(reason),
+        Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
     }
 }
 
-/// Stops. Whoever traces this process makes of it what is wanted.
+/// Waits for good. Whoever traces this process makes of it what is wanted.
 fn be_seed(given: &OwnedFd) -> io::Result<()> {
     confine::set_resource_limits()?;
     drop(fs::write("/proc/self/oom_score_adj", "0"));
@@ -269,5 +275,7 @@ fn be_seed(given: &OwnedFd) -> io::Result<()> {
     sys::clone::default_signals();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
     sys::clone::close_all_but(SEED_FD)?;
-    Ok(kill(getpid(), Signal::SIGSTOP)?)
+    loop {
+        pause();
+    }
 }

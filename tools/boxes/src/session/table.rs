@@ -8,9 +8,9 @@ use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use parking_lot::Mutex;
 
-use super::{Ends, Session, pump};
+use super::{Ends, Kept, Session, pump};
 use crate::error::{Error, Result};
-use crate::instance::{Event, Instance, InstanceId, Standard};
+use crate::instance::{Event, Instance, InstanceId, Standard, Started};
 use crate::wire::Command;
 
 /// The most sessions of a box that have ended and are kept for `logs`.
@@ -81,6 +81,33 @@ impl Sessions {
                 Err(failure)
             }
         }
+    }
+
+    /// Connects a session to its process in a tree that was rebuilt; makes it if it is not there any more, or was
+    /// never in this box.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn rebuild(&self, kept: &Kept, process: Started, ends: Ends) -> Result<()> {
+        let (session, is_new) = {
+            let mut table = self.table.lock();
+            match table.sessions.get(&kept.number) {
+                // One whose command has ended is not pumped any more.
+                Some(session) if !session.state.lock().drained => (Arc::clone(session), false),
+                _ => {
+                    table.last = table.last.max(kept.number);
+                    let title = kept.title.clone();
+                    let session = Session::new(kept.number, title, kept.is_terminal, kept.size)?;
+                    table.sessions.insert(kept.number, Arc::clone(&session));
+                    (session, true)
+                }
+            }
+        };
+        session.connect(process, ends)?;
+        if is_new {
+            pump::start(session)?;
+        }
+        Ok(())
     }
 
     /// Returns a session.

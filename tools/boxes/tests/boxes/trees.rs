@@ -57,8 +57,9 @@ fn a_seed_waits_with_what_it_was_given() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(open, [SEED_FD.to_string()]);
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(status.contains("State:\tT"), "{status}");
+    let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    until("it waits", || status().contains("State:\tS"));
+    let status = status();
     assert!(status.contains("Seccomp:\t0"), "{status}");
     let found = bench.instance.processes().unwrap();
     assert_eq!(

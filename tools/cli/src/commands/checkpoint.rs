@@ -105,5 +105,14 @@ fn describe(checkpoint: &reply::Checkpoint) -> String {
     }
     text.push_str(&format!("made:        {}\n", age(checkpoint.created_us)));
     text.push_str(&format!("layer:       {}\n", checkpoint.layer));
+    if let Some(lines) = &checkpoint.report {
+        text.push_str("processes:   ");
+        if lines.is_empty() {
+            text.push_str("everything is exact\n");
+        } else {
+            text.push_str("all is exact but what follows\n");
+            text.push_str(&super::boxes::report(lines));
+        }
+    }
     text
 }

@@ -172,6 +172,8 @@ mod tests {
             layer: 0,
             created_us: 0,
             unchanged: false,
+            has_processes: false,
+            report: None,
             took: None,
         }
     }

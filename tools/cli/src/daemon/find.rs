@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -178,7 +178,12 @@ impl Daemon {
                     let mount = entry.mount();
                     work(mount.as_ref())
                 }
-                None => work(None),
+                None => {
+                    if let Some(one) = self.boxes.on_branch(name) {
+                        one.flush()?;
+                    }
+                    work(None)
+                }
             })
     }
 

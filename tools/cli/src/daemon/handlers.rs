@@ -1,6 +1,7 @@
 //! What the daemon does for each request. Each handler turns names into things of the library,
 //! calls it, and describes the result.
 
+mod boxes;
 mod branches;
 mod checkpoints;
 mod compare;
@@ -19,6 +20,7 @@ use crate::protocol::Request;
 use super::Daemon;
 use super::responder::{Responder, unserialisable};
 
+pub(super) use super::boxes::end_all as end_boxes;
 pub(super) use mounting::unmount_all;
 
 /// Carries out `request` and returns the last line of the answer.
@@ -73,6 +75,7 @@ pub(super) fn handle(
             &to,
             keep.as_deref(),
         )?),
+        Request::Boxes(request) => boxes::handle(daemon, request, out),
         Request::Log {} => maintain::log(daemon, out),
         Request::Diff { a, b, patch, stat } => compare::diff(daemon, &a, &b, patch, stat, out),
         Request::Merge { source, into } => value(&compare::merge(daemon, &source, &into, out)?),

@@ -95,6 +95,8 @@ impl Server {
             .map_err(|reason| Failure::io("start a thread", &reason))?;
         let accepted = self.accept_until_woken();
         self.daemon.stopping.store(true, Ordering::SeqCst);
+        // Whoever is attached to a command in a box waits for its end.
+        handlers::end_boxes(&self.daemon);
         self.drain();
         // After a `stop` nothing is mounted any more. A signal cannot be refused: what is in use is
         // detached.

@@ -52,6 +52,33 @@ impl From<&Path> for WirePath {
     }
 }
 
+/// Any bytes between client and daemon: a string, or `{"base64": …}` if they are not UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WireBytes(pub(crate) Vec<u8>);
+
+impl Serialize for WireBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = match std::str::from_utf8(&self.0) {
+            Ok(text) => Form::Text(text.to_owned()),
+            Err(_) => Form::Bytes {
+                base64: base64::encode(&self.0),
+            },
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WireBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Form::deserialize(deserializer)? {
+            Form::Text(text) => Ok(Self(text.into_bytes())),
+            Form::Bytes { base64 } => base64::decode(&base64)
+                .map(Self)
+                .ok_or_else(|| D::Error::custom("bytes are not valid base64")),
+        }
+    }
+}
+
 /// A path in a result: always readable, and exact when it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShownPath {

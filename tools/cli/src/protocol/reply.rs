@@ -103,6 +103,11 @@ pub(crate) struct Checkpoint {
     pub(crate) created_us: u64,
     /// Nothing had changed, so this is the id of the checkpoint before.
     pub(crate) unchanged: bool,
+    /// Processes belong to it.
+    pub(crate) has_processes: bool,
+    /// What of its processes was not kept exactly; only `show` says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report: Option<Vec<super::boxes::ReportLine>>,
     /// How long the operation took.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(crate) took: Option<Took>,

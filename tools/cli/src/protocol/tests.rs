@@ -40,6 +40,20 @@ fn samples() -> Vec<Request> {
             patch: true,
             stat: false,
         },
+        Request::Boxes(boxes::BoxRequest::Exec {
+            name: "web".to_owned(),
+            run: boxes::Run {
+                argv: vec![
+                    path::WireBytes(b"sh".to_vec()),
+                    path::WireBytes(Vec::new()),
+                    path::WireBytes(b"\xff\n".to_vec()),
+                ],
+                env: vec![path::WireBytes(b"A=\"".to_vec())],
+                terminal: Some((24, 80)),
+                ..boxes::Run::default()
+            },
+            detach: false,
+        }),
         Request::Log {},
     ]
 }

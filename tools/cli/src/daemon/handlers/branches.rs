@@ -49,6 +49,7 @@ pub(super) fn rename(daemon: &Daemon, old: &str, new: &str) -> Result<Branch> {
     daemon.locks.with(&[old, new], || {
         let entry = daemon.mounts.of_branch(old);
         let info = daemon.store.branch_rename(old, new)?;
+        daemon.boxes.branch_renamed(old, new);
         if let Some(entry) = entry {
             entry.set_shows(crate::daemon::mounts::Shows::Branch(new.to_owned()));
         }
@@ -59,6 +60,8 @@ pub(super) fn rename(daemon: &Daemon, old: &str, new: &str) -> Result<Branch> {
 pub(super) fn delete(daemon: &Daemon, name: &str) -> Result<Deleted> {
     daemon.locks.with(&[name], || {
         let info = daemon.store.branch(name)?;
+        let end_it = "end it first: branchpoint box stop BOX";
+        super::boxes::require_no_box(daemon, name, end_it)?;
         if let Some(entry) = daemon.mounts.of_branch(name) {
             let dir = entry.dir().display();
             return Err(Failure::new(

@@ -44,7 +44,10 @@ pub(super) fn list(daemon: &Daemon, out: &mut Responder<'_>) -> Result<Value> {
 
 pub(super) fn show(daemon: &Daemon, revision: &str) -> Result<Checkpoint> {
     let id = daemon.checkpoint_named(revision)?;
-    Ok(describe(&daemon.store.checkpoint_info(id)?))
+    Ok(Checkpoint {
+        report: crate::daemon::boxes::report(daemon, id)?,
+        ..describe(&daemon.store.checkpoint_info(id)?)
+    })
 }
 
 pub(super) fn delete(daemon: &Daemon, revision: &str) -> Result<Deleted> {
@@ -86,6 +89,8 @@ pub(super) fn rollback(
         )
         .hint(format!("'{name}~0' is the youngest checkpoint behind it")));
     }
+    let end_it = "end it first: branchpoint box stop BOX";
+    super::boxes::require_no_box(daemon, &branch, end_it)?;
     let mut clock = Clock::start();
     daemon.with_branch(&branch, |mount| {
         // Counted from the lock on: BRANCH~N is relative to where the branch is now.
@@ -161,6 +166,8 @@ pub(super) fn describe(info: &CheckpointInfo) -> Checkpoint {
         layer: info.layer.0,
         created_us: info.created_us,
         unchanged: info.unchanged,
+        has_processes: info.has_processes,
+        report: None,
         took: None,
     }
 }

@@ -145,6 +145,8 @@ pub(super) fn merge(
             Revision::Branch { name, .. } => daemon.store.resolve(name)?,
             checkpoint @ Revision::Checkpoint { .. } => checkpoint.clone(),
         };
+        let end_it = "merge into another branch, or end it first: branchpoint box stop BOX";
+        super::boxes::require_no_box(daemon, &into, end_it)?;
         let entry = daemon.mounts.of_branch(&into);
         let mount = entry.as_ref().map(|entry| entry.mount());
         let mount = mount.as_ref().and_then(|mount| mount.as_ref());

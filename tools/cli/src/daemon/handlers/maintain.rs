@@ -6,6 +6,7 @@ use branchpoint_fs::{check, collect};
 use serde_json::Value;
 
 use crate::daemon::Daemon;
+use crate::daemon::boxes::end_all;
 use crate::daemon::find::Clock;
 use crate::daemon::mounts::{Entry, Shows};
 use crate::daemon::responder::Responder;
@@ -115,7 +116,10 @@ pub(super) fn check(daemon: &Daemon, out: &mut Responder<'_>) -> Result<Checked>
 
 pub(super) fn stop(daemon: &Daemon, force: bool) -> Result<Stopped> {
     // All or nothing: no mount is removed as long as another could not be.
-    if !force {
+    if force {
+        end_all(daemon);
+    } else {
+        super::boxes::require_none(daemon)?;
         require_idle(daemon)?;
     }
     let mounts = described(daemon);

@@ -54,6 +54,8 @@ pub(super) fn mount(daemon: &Daemon, revision: &str, dir: &Path, how: &How) -> R
             )));
         }
         Revision::Branch { name, .. } => daemon.locks.with(&[&name], || {
+            let in_there = "look at it there: branchpoint box shell BOX";
+            super::boxes::require_no_box(daemon, &name, in_there)?;
             if let Some(entry) = daemon.mounts.of_branch(&name) {
                 let there = entry.dir().display();
                 return Err(Failure::new(
@@ -186,6 +188,8 @@ fn busy(entry: &Entry, users: &[String], force: &str) -> Failure {
 }
 
 pub(super) fn switch(daemon: &Daemon, branch: &str, target: &Target) -> Result<Mounted> {
+    let end_it = "end it first: branchpoint box stop BOX";
+    super::boxes::require_no_box(daemon, branch, end_it)?;
     let clock = Clock::start();
     daemon.store.branch(branch)?;
     let entries = daemon.mounts_at(target)?;

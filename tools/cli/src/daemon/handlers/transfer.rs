@@ -66,6 +66,8 @@ pub(super) fn import(daemon: &Daemon, branch: &Place, out: &mut Responder<'_>) -
     let file = Waiting(out.take_file()?);
     let branch = daemon.branch_at(branch)?;
     daemon.locks.with(&[&branch], || {
+        let there = "unpack the archive there with tar, or end it first: branchpoint box stop BOX";
+        super::boxes::require_no_box(daemon, &branch, there)?;
         if let Some(entry) = daemon.mounts.of_branch(&branch) {
             let dir = entry.dir().display();
             return Err(Failure::new(
