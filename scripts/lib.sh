@@ -67,7 +67,7 @@ clean_work() {
         forced=1
     done
     if daemon_of "$work" >/dev/null; then
-        BRANCHPOINT_TIMEOUT=20 branchpoint_at "$work/store" stop >/dev/null 2>&1 || true
+        BRANCHPOINT_TIMEOUT=20 branchpoint_at "$work/store" stop --force >/dev/null 2>&1 || true
         for _ in 1 2 3 4 5 6 7 8 9 10; do
             daemon_of "$work" >/dev/null || break
             sleep 0.2
