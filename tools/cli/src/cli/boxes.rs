@@ -25,6 +25,7 @@ pub(crate) enum BoxCommand {
     Checkpoint(BoxCheckpoint),
     Rollback(BoxRollback),
     Fork(BoxFork),
+    Merge(BoxMerge),
     Stop(BoxStop),
     Kill(BoxKill),
     Remove(BoxRemove),
@@ -220,6 +221,21 @@ pub(crate) struct BoxFork {
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) count: u32,
+}
+
+/// Lets a sibling take the place of the box that it was forked of
+///
+/// The sibling's files are merged into that box's branch, three-way as by `merge`; its processes go on under that box's
+/// name, with its forwarded ports. What ran there is gone. If there are conflicts, they are listed, and both boxes go on
+/// as they are. The sibling's branch stays.
+#[derive(Debug, Args)]
+pub(crate) struct BoxMerge {
+    /// The sibling
+    #[arg(value_name = "CHILD", value_parser = text())]
+    pub(crate) child: String,
+    /// The box that it is to become [default: the one that it was forked of]
+    #[arg(long, value_name = "BOX", value_parser = text())]
+    pub(crate) into: Option<String>,
 }
 
 /// Ends a box

@@ -51,6 +51,7 @@ pub(super) fn run(context: &Context, command: BoxCommand) -> Result<Exit> {
         BoxCommand::Checkpoint(args) => past::checkpoint(context, args),
         BoxCommand::Rollback(args) => past::rollback(context, args),
         BoxCommand::Fork(args) => past::fork(context, args),
+        BoxCommand::Merge(args) => past::merge(context, args),
         BoxCommand::Stop(BoxStop { name, timeout }) => end(context, name, Some(timeout)),
         BoxCommand::Kill(BoxKill { name }) => end(context, name, None),
         BoxCommand::Remove(args) => remove(context, args),

@@ -8,6 +8,7 @@ mod end;
 mod fork;
 mod host;
 mod image;
+mod merge;
 mod record;
 mod rollback;
 mod root;
@@ -33,6 +34,7 @@ use crate::protocol::boxes::BoxPort;
 pub(crate) use checkpoint::{checkpoint, report};
 pub(crate) use end::{end_all, remove, stop};
 pub(crate) use fork::fork;
+pub(crate) use merge::merge;
 pub(crate) use rollback::rollback;
 pub(crate) use start::{Beginning, open, start};
 
@@ -44,6 +46,8 @@ pub(crate) const BOX_INIT: &str = "box-init";
 pub(crate) struct Boxed {
     name: String,
     created_us: u64,
+    /// The box that it was forked of.
+    origin: Option<String>,
     /// Held while something happens to the box as a whole.
     work: Mutex<()>,
     state: Mutex<State>,

@@ -116,6 +116,13 @@ pub(crate) enum BoxRequest {
         /// How many.
         count: u32,
     },
+    /// Merges a box into the one that it was forked of, and lets its processes take that one's place.
+    Merge {
+        /// Which.
+        child: String,
+        /// Another one than that.
+        into: Option<String>,
+    },
     /// Ends a box.
     Stop {
         /// Which.
@@ -345,4 +352,31 @@ pub(crate) struct BoxFork {
     pub(crate) error: Option<String>,
     /// How long it took.
     pub(crate) elapsed_us: u64,
+}
+
+/// A box that has become another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BoxMerge {
+    /// The box that goes on with its processes.
+    pub(crate) id: String,
+    /// The box that it was; its branch stays.
+    pub(crate) merged: String,
+    /// The checkpoint that was taken of it.
+    pub(crate) checkpoint: String,
+    /// The branch into which its files were merged.
+    pub(crate) branch: String,
+    /// Paths added.
+    pub(crate) added: u64,
+    /// Paths removed.
+    pub(crate) removed: u64,
+    /// Paths whose content changed.
+    pub(crate) modified: u64,
+    /// Paths whose attributes alone changed.
+    pub(crate) metadata: u64,
+    /// Paths renamed.
+    pub(crate) renamed: u64,
+    /// From the request until the processes ran in their new place.
+    pub(crate) switch_us: u64,
+    /// How long all of it took.
+    pub(crate) total_us: u64,
 }

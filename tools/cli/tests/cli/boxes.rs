@@ -501,6 +501,7 @@ fn every_object_is_as_documented() {
         &["--json", "box", "rollback", "a", "one", "--keep", "left"],
     );
     run("Sibling", &["--json", "box", "fork", "a"]);
+    run("Promotion", &["--json", "box", "merge", "a-1"]);
     run("Box", &["--json", "box", "stop", "a", "--timeout", "0"]);
     run("Box", &["--json", "box", "start", "--name", "a"]);
     run("Box", &["--json", "box", "kill", "a"]);
@@ -571,6 +572,27 @@ fn files_and_processes_go_back_together_and_fork_apart() {
         assert_eq!(order(&bench, name), (3 + extra).to_string(), "{name}");
     }
     assert_eq!(order(&bench, "count"), "4", "the origin is as it was");
+
+    // The last one takes the origin's place, files and processes.
+    exec(&bench, &names[2], "echo winner > /winner").ok();
+    bench
+        .run(["box", "merge", &names[2], "--into", &names[2]])
+        .refused(1, "into itself");
+    let conflict = bench.run(["box", "merge", &names[2], "--into", "count"]);
+    assert!(
+        conflict.err.contains("count"),
+        "both wrote it: {conflict:?}"
+    );
+    assert_eq!(order(&bench, "count"), "5", "and it goes on");
+    bench.run(["box", "rollback", "count", "two"]).ok();
+    bench
+        .run(["box", "merge", &names[2], "--into", "count"])
+        .ok();
+    assert_eq!(exec(&bench, "count", "cat /winner").ok().out, "winner\n");
+    assert_eq!(order(&bench, "count"), "6");
+    bench
+        .run(["box", "show", &names[2]])
+        .refused(1, "there is no box");
     bench.run(["stop", "--force"]).ok();
     bench.run(["check"]).ok();
 }

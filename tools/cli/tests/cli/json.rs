@@ -196,8 +196,19 @@ fn every_object_is_as_documented() {
         .collect();
     let mounts: &[&str] = if can_mount() {
         &[
-            "Drift", "Problem", "Box", "Port", "Session", "Process", "Leaving", "Output",
-            "Instant", "Line", "Return", "Sibling",
+            "Drift",
+            "Problem",
+            "Box",
+            "Port",
+            "Session",
+            "Process",
+            "Leaving",
+            "Output",
+            "Instant",
+            "Line",
+            "Return",
+            "Sibling",
+            "Promotion",
         ]
     } else {
         return;

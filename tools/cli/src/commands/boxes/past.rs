@@ -1,6 +1,6 @@
-//! `box checkpoint|rollback|fork`.
+//! `box checkpoint|rollback|fork|merge`.
 
-use crate::cli::boxes::{BoxCheckpoint, BoxFork, BoxRollback};
+use crate::cli::boxes::{BoxCheckpoint, BoxFork, BoxMerge, BoxRollback};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, FailureKind, Result};
@@ -106,4 +106,25 @@ pub(super) fn fork(context: &Context, args: BoxFork) -> Result<Exit> {
         format!("{} of {} did not come to life", failed, args.count),
     )
     .hint("the results above say why"))
+}
+
+pub(super) fn merge(context: &Context, args: BoxMerge) -> Result<Exit> {
+    let request = BoxRequest::Merge {
+        child: args.child,
+        into: args.into,
+    };
+    let done: reply::BoxMerge = context.client()?.call(&Request::Boxes(request))?;
+    context.output.print(&done, |done| {
+        format!(
+            "box {} goes on as box {}, after {}; into branch {}: {} added, {} removed, {} modified\n",
+            done.merged,
+            done.id,
+            duration(done.switch_us),
+            done.branch,
+            done.added,
+            done.removed,
+            done.modified
+        )
+    })?;
+    Ok(Exit::Done)
 }

@@ -28,7 +28,7 @@ pub(crate) fn fork(
     for _ in 0..count {
         let clock = Clock::start();
         let sibling = free_name(daemon, &name)?;
-        let made = one(daemon, &sibling, limits, id);
+        let made = one(daemon, &sibling, &name, limits, id);
         each(BoxFork {
             id: sibling.clone(),
             checkpoint: id.to_string(),
@@ -54,7 +54,10 @@ fn origin(daemon: &Arc<Daemon>, of: &str) -> Result<(CheckpointId, String, Limit
             // Whoever misspells the name of a box is told about boxes.
             let id = daemon.checkpoint_named(of).map_err(|_| no_box)?;
             let branch = daemon.store.checkpoint_info(id)?.branch;
-            Ok((id, branch, Limits::default()))
+            Ok(match daemon.boxes.on_branch(&branch) {
+                Some(one) => (id, one.name().to_owned(), one.limits()),
+                None => (id, branch, Limits::default()),
+            })
         }
     }
 }
@@ -77,10 +80,18 @@ pub(super) fn free_name(daemon: &Daemon, base: &str) -> Result<String> {
     }
 }
 
-fn one(daemon: &Arc<Daemon>, name: &str, limits: Limits, id: CheckpointId) -> Result<()> {
+fn one(
+    daemon: &Arc<Daemon>,
+    name: &str,
+    origin: &str,
+    limits: Limits,
+    id: CheckpointId,
+) -> Result<()> {
     start::check_name(name)?;
     start::make_branch(daemon, name, &revision(daemon, id)?)?;
-    let one: Arc<Boxed> = Known::new(name, name, limits).into();
+    let mut known = Known::new(name, name, limits);
+    known.origin = Some(origin.to_owned());
+    let one: Arc<Boxed> = known.into();
     let work = one.work.lock();
     daemon
         .boxes
@@ -90,7 +101,7 @@ fn one(daemon: &Arc<Daemon>, name: &str, limits: Limits, id: CheckpointId) -> Re
     let begun = daemon
         .locks
         .with(&[name], || rebuild(daemon, &one, name, id, Twins::Siblings))
-        .and_then(|rebuilt| wake(&one, rebuilt));
+        .and_then(|rebuilt| wake(&one, rebuilt, &[]));
     if begun.is_err() {
         super::end::take_down(&one);
         daemon.boxes.table.lock().remove(name);

@@ -34,6 +34,9 @@ pub(super) struct Known {
     pub(super) name: String,
     branch: String,
     created_us: u64,
+    /// The box that it was forked of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<String>,
     limits: Limits,
     ports: Vec<BoxPort>,
 }
@@ -45,6 +48,7 @@ impl From<&Boxed> for Known {
             name: one.name.clone(),
             branch: state.branch.clone(),
             created_us: one.created_us,
+            origin: one.origin.clone(),
             limits: state.limits,
             ports: state.ports.clone(),
         }
@@ -56,6 +60,7 @@ impl From<Known> for Arc<Boxed> {
         Arc::new(Boxed {
             name: known.name,
             created_us: known.created_us,
+            origin: known.origin,
             work: Mutex::new(()),
             state: Mutex::new(State {
                 branch: known.branch,
@@ -79,6 +84,7 @@ impl Known {
             name: name.to_owned(),
             branch: branch.to_owned(),
             created_us: u64::try_from(now).unwrap_or(u64::MAX),
+            origin: None,
             limits,
             ports: Vec::new(),
         }

@@ -22,7 +22,7 @@ use super::{Boxed, Running, checkpoint, end, fork, image, start};
 use crate::daemon::Daemon;
 use crate::daemon::find::Clock;
 use crate::failure::{Failure, FailureKind, Result};
-use crate::protocol::boxes::BoxRollback;
+use crate::protocol::boxes::{BoxPort, BoxRollback};
 
 /// A tree that is rebuilt and waits, with all that belongs to it.
 pub(super) struct Rebuilt {
@@ -60,21 +60,8 @@ pub(crate) fn rollback(
         }
     };
     let processes = rebuilt.parked.pids().len();
-    // The addresses on the host are free only when the old tree's forwarders are gone.
-    let old = one.state.lock().running.take();
-    let old = old.map(|running| {
-        drop(running.forwards);
-        (running.instance, running.root)
-    });
-    let woken = wake(&one, rebuilt);
+    put_in_place(&one, rebuilt)?;
     let switch_us = clock.elapsed_us();
-    if let Some(old) = old {
-        bury(&one, old);
-    }
-    if let Err(failure) = woken {
-        end::take_down(&one);
-        return Err(failure);
-    }
     daemon.boxes.save();
     Ok(BoxRollback {
         id: id.to_string(),
@@ -85,6 +72,25 @@ pub(crate) fn rollback(
         total_us: clock.elapsed_us(),
         processes: u64::try_from(processes).unwrap_or(u64::MAX),
     })
+}
+
+/// Lets a rebuilt tree run in the place of the one that the box has, which is killed.
+pub(super) fn put_in_place(one: &Arc<Boxed>, rebuilt: Rebuilt) -> Result<()> {
+    let ports = one.ports();
+    // The addresses on the host are free only when the old tree's forwarders are gone.
+    let old = one.state.lock().running.take();
+    let old = old.map(|running| {
+        drop(running.forwards);
+        (running.instance, running.root)
+    });
+    let woken = wake(one, rebuilt, &ports);
+    if let Some(old) = old {
+        bury(one, old);
+    }
+    if woken.is_err() {
+        end::take_down(one);
+    }
+    woken
 }
 
 /// Returns a checkpoint as what a branch is made from.
@@ -161,7 +167,7 @@ pub(super) fn rebuild(
 }
 
 /// Makes a rebuilt tree the box's, with its sessions and ports, and lets it run. The box has no other any more.
-pub(super) fn wake(one: &Arc<Boxed>, rebuilt: Rebuilt) -> Result<()> {
+pub(super) fn wake(one: &Arc<Boxed>, rebuilt: Rebuilt, ports: &[BoxPort]) -> Result<()> {
     let Rebuilt {
         parked,
         instance,
@@ -169,7 +175,6 @@ pub(super) fn wake(one: &Arc<Boxed>, rebuilt: Rebuilt) -> Result<()> {
         image,
         ends,
     } = rebuilt;
-    let ports = one.ports();
     one.state.lock().running = Some(Running {
         instance: Arc::clone(&instance),
         forwards: Vec::new(),
@@ -189,7 +194,7 @@ pub(super) fn wake(one: &Arc<Boxed>, rebuilt: Rebuilt) -> Result<()> {
             one.sessions.remove(session.number());
         }
     }
-    start::forward_all(one, &ports)?;
+    start::forward_all(one, ports)?;
     parked
         .wake()
         .map_err(|error| checkpoint::failed(one.name(), &error))

@@ -129,6 +129,12 @@ pub(super) fn handle(
             boxes::fork(daemon, &of, count, &mut |sibling| out.item(&sibling))?;
             Ok(end_of_list())
         }
+        BoxRequest::Merge { child, into } => value(&boxes::merge(
+            daemon,
+            &child,
+            into.as_deref(),
+            &mut |step| out.progress(&step),
+        )?),
         BoxRequest::Stop { name, timeout } => {
             let clock = Clock::start();
             let timeout = timeout.map(|seconds| Duration::from_secs(seconds.into()));
