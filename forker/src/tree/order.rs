@@ -329,8 +329,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_named() {
-        // Its parent is in a session that it was never born into.
-        assert_eq!(order(&[relation(2, 1, 2, 2), relation(3, 2, 3, 9)]), Err(3));
+        // Its parent began a session of its own after having had it: that can be made again.
+        let later = [relation(2, 1, 2, 2), relation(3, 2, 3, 9)];
+        assert!(order(&later).is_ok());
+        // But nobody is born into two sessions.
+        let two = [
+            relation(2, 1, 2, 2),
+            relation(3, 2, 3, 9),
+            relation(4, 2, 4, 8),
+        ];
+        assert_eq!(order(&two), Err(4));
         assert_eq!(order(&[relation(3, 8, 3, 3)]), Err(3));
     }
 }

@@ -405,10 +405,13 @@ fn a_store_of_somebody_else() {
     let bench = Bench::new();
     bench.daemon_pid();
     fs::set_permissions(bench.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    // Where it was built, nobody else may be able to reach it.
+    let program = bench.path("program");
+    fs::copy(env!("CARGO_BIN_EXE_branchpoint"), &program).unwrap();
     let mut command = Command::new("runuser");
     command
         .args(["-u", "nobody", "--"])
-        .arg(env!("CARGO_BIN_EXE_branchpoint"))
+        .arg(&program)
         .args(["branch", "list"])
         .env("BRANCHPOINT_STORE", bench.store());
     let ran = crate::harness::finish(command);
