@@ -162,9 +162,9 @@ impl Made {
         task::set_limit(pid, libc::RLIMIT_CORE, 0, 0).map_err(failed)?;
         ptrace::set_signal_mask(pid, 0).map_err(failed)?;
         task::signal_thread(pid, pid, signal).map_err(failed)?;
-        if ptrace::resume(pid, 0).is_err() {
-            return Ok(());
-        }
+        // It fails if the signal has begun to end the process already. That has to be waited for all the same: its
+        // parent runs only when there is a zombie to find.
+        drop(ptrace::resume(pid, 0));
         loop {
             match wait::next(pid, DEATH).map_err(failed)? {
                 Some(Change::Gone) => return Ok(()),
