@@ -75,8 +75,7 @@ fn groups_with(member: &str, group: &str) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    const PASSWD: &str =
-        "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\nodd\n";
+    const PASSWD: &str = "root:x:0:0:root:/:/bin/bash\nann:x:1000:1000::/srv/ann:/bin/sh\nodd\n";
     const GROUP: &str = "root:x:0:\nann:x:1000:\ndisk:x:6:bob,ann\nodd\n";
 
     #[test]

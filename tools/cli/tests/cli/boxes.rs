@@ -409,14 +409,14 @@ fn the_end_of_the_daemon_is_the_end_of_its_boxes() {
         .run(["box", "exec", "a", "--", "true"])
         .refused(125, "is not running");
     bench.run(["box", "start", "--name", "a"]).ok();
-    exec(&bench, "a", "echo kept > /root/kept").ok();
+    exec(&bench, "a", "echo kept > /srv/kept").ok();
     let init = init_of(show(&bench, "a"));
     let pid = i32::try_from(bench.daemon_pid()).unwrap();
     let pid = nix::unistd::Pid::from_raw(pid);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     until("init ends with the daemon", || !Path::new(&init).exists());
     bench.run(["box", "start", "--name", "a"]).ok();
-    assert_eq!(exec(&bench, "a", "cat /root/kept").ok().out, "kept\n");
+    assert_eq!(exec(&bench, "a", "cat /srv/kept").ok().out, "kept\n");
     bench.run(["box", "kill", "a"]).ok();
     // The session that all boxes share stays until the daemon ends.
     assert_eq!((cgroups(&bench).len(), mounts_of(&bench)), (0, 1));
