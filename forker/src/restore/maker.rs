@@ -164,7 +164,7 @@ impl Made {
         task::signal_thread(pid, pid, signal).map_err(failed)?;
         // It fails if the signal has begun to end the process already. That has to be waited for all the same: its
         // parent runs only when there is a zombie to find.
-        drop(ptrace::resume(pid, 0));
+        let _ = ptrace::resume(pid, 0);
         loop {
             match wait::next(pid, DEATH).map_err(failed)? {
                 Some(Change::Gone) => return Ok(()),
